@@ -1,0 +1,1 @@
+"""The node side: torch and the standard library; imports nothing of orchestrate."""

@@ -1,0 +1,1 @@
+"""Cells, cell sets and the manifest, read from the data that the harness owns."""

@@ -1,0 +1,1 @@
+"""From plan to closure: journal, supervisor, warden, census."""

@@ -1,0 +1,1 @@
+"""Receipts: canonical statements, their store and their verification."""
