@@ -1,0 +1,107 @@
+"""The command line: what it imports, what it lists, how it says no."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import click
+import pytest
+
+from orchestrate import errors, verdict
+from orchestrate.cli import COMMANDS, cli
+
+HEAVY = ("torch", "sky", "kubernetes", "jsonschema", "jinja2", "rich", "psutil", "yaml")
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrate", *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys, atexit\n"
+        f"atexit.register(lambda: print('LOADED', [m for m in {HEAVY!r} if m in sys.modules]))\n"
+        "sys.argv = ['orchestrate', '--help']\n"
+        "from orchestrate.cli import main\n"
+        "main()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "Usage: orchestrate" in answer.stdout
+    assert answer.stdout.rstrip().endswith("LOADED []")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example_and_a_json_answer(name):
+    command = importlib.import_module(f"orchestrate.commands.{name}").command
+    commands = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    for each in commands:
+        options = [option for parameter in each.params for option in parameter.opts]
+        assert "--json" in options, f"{name} {each.name}"
+        with click.Context(each, info_name=f"orchestrate {name}") as context:
+            assert "example" in each.get_help(context).lower(), f"{name} {each.name}"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_no_command_imports_torch_or_a_provider_sdk_before_it_is_asked(name):
+    script = (
+        f"import importlib, sys; importlib.import_module('orchestrate.commands.{name}');"
+        "print([m for m in ('torch', 'sky', 'kubernetes') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_the_list_of_commands_is_the_commands_folder():
+    folder = importlib.import_module("orchestrate.commands").__path__[0]
+    assert {module.name for module in pkgutil.iter_modules([folder])} == set(COMMANDS)
+    assert set(cli.list_commands(click.Context(cli))) == set(COMMANDS)
+
+
+def test_an_unknown_command_is_a_usage_error():
+    answer = run("lunch")
+    assert answer.returncode == verdict.USAGE_EXIT_CODE
+    assert "No such command 'lunch'" in answer.stderr
+
+
+def test_an_error_names_cause_and_remedy_and_is_an_object_for_machines():
+    answer = run("cells", "show", "--cell-set", "nowhere", "--json")
+    assert answer.returncode == verdict.USAGE_EXIT_CODE
+    error = json.loads(answer.stdout)["error"]
+    assert "nowhere" in error["cause"]
+    assert error["remedy"]
+    assert "remedy:" in answer.stderr
+
+
+def test_the_verdict_table_is_the_published_one():
+    assert {v.label: v.exit_code for v in verdict.Verdict} == {
+        "passed": 0,
+        "failed": 1,
+        "hung": 3,
+        "incomplete": 4,
+        "infrastructure": 5,
+        "capacity": 75,
+        "unsatisfiable": 78,
+        "not-run": 76,
+        "cancelled": 130,
+        "teardown-unconfirmed": 70,
+    }
+    assert verdict.worst([]) is verdict.Verdict.INCOMPLETE
+    assert verdict.worst([verdict.Verdict.PASSED, verdict.Verdict.TEARDOWN_UNCONFIRMED]).exit_code == 70
+
+
+def test_the_drawn_exception_tree_is_the_real_one():
+    public = {getattr(errors, name) for name in errors.__all__}
+    defined = {c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.OrchestrateError)}
+    assert public == defined
+    tree = errors.__doc__ or ""
+    for exception in public:
+        assert exception.__name__ in tree
+        parent = exception.__mro__[1]
+        if parent is not Exception:
+            assert tree.index(parent.__name__) < tree.index(exception.__name__)
