@@ -19,6 +19,7 @@ class SourceRecordHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the record to the files of the build."""
         root = Path(self.root)
         if version == "editable" or (root / RECORD).is_file():  # a checkout asks git; an unpacked sdist has its record
             return
@@ -31,6 +32,7 @@ class SourceRecordHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
         build_data["force_include"][str(path)] = RECORD
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the temporary record."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
 

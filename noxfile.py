@@ -45,9 +45,7 @@ def wheel(session: nox.Session) -> None:
         (built,) = (outside / "dist").glob("*.whl")
         session.run("python", "-m", "venv", str(outside / "venv"), external=True)
         programs = outside / "venv" / "bin"
-        session.run(
-            str(programs / "pip"), "install", "--quiet", "-c", CONSTRAINTS, f"{built}[harness]", external=True
-        )
+        session.run(str(programs / "pip"), "install", "--quiet", "-c", CONSTRAINTS, f"{built}[harness]", external=True)
         session.chdir(outside)
         orchestrate = str(programs / "orchestrate")
         env = {"ORCHESTRATE_RUNS_DIR": str(outside / "runs"), "PYTHONPATH": ""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def links(page: Path) -> list[str]:
 
 def anchors(page: Path) -> set[str]:
     tokens = MarkdownIt("commonmark").parse(page.read_text())
-    titles = [after.content for token, after in zip(tokens, tokens[1:], strict=False) if token.type == "heading_open"]
+    titles = [after.content for token, after in itertools.pairwise(tokens) if token.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
 
