@@ -112,7 +112,7 @@ def parse(data: bytes, *, name: str = "the receipt") -> Receipt:
         raise _wrong(name, f"_type is {fields['_type']!r}, not an in-toto Statement v1")
     if predicate["schema"] != RECEIPT_SCHEMA:
         raise _wrong(name, f"schema is {predicate['schema']!r}, this version reads {RECEIPT_SCHEMA!r}")
-    if predicate["stage"] not in set(Stage):
+    if predicate["stage"] not in list(Stage):
         raise _wrong(name, f"stage is {predicate['stage']!r}, not one of {', '.join(Stage)}")
     stage = Stage(predicate["stage"])
     if fields["predicateType"] != stage.predicate_type:

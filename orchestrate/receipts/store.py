@@ -115,7 +115,7 @@ def in_order(receipts: Sequence[Receipt]) -> tuple[Receipt, ...]:
 def newest_closure(receipts: Sequence[Receipt]) -> Receipt | None:
     """The closure that no other closure supersedes; None without any, `ReceiptError` when several claim to be it."""
     closures = [receipt for receipt in receipts if receipt.stage is Stage.CLOSURE]
-    superseded = {receipt.facts.get("supersedes") for receipt in closures}
+    superseded = [receipt.facts.get("supersedes") for receipt in closures]
     heads = [receipt for receipt in closures if receipt.sha256 not in superseded]
     if len(heads) > 1:
         names = " and ".join(head.sha256[:12] for head in heads)
