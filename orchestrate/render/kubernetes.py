@@ -1,0 +1,141 @@
+"""A cell set as a Kubernetes Job, and the ConfigMaps that carry the harness to it."""
+
+from __future__ import annotations
+
+import base64
+
+from orchestrate.errors import RenderError, UsageError
+from orchestrate.render.archive import HarnessArchive
+from orchestrate.render.document import Document, Tree, clone, dump
+from orchestrate.render.ownership import annotations, kubernetes_labels, resource_name
+from orchestrate.render.request import RenderRequest, Toleration
+from orchestrate.render.schema import check_manifest
+from orchestrate.render.text import escape_dollars
+
+__all__ = ["render_job", "template_image"]
+
+_CORPUS_MOUNT = "/corpus"
+
+
+def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) -> tuple[Document, ...]:
+    """The Job for `request`, then its ConfigMaps; `RenderError` if one does not hold the Kubernetes schema.
+
+    The Job is first so that it can be made the owner of the rest: its pod waits until the ConfigMaps are there.
+    """
+    name = resource_name(request)
+    maps = _config_maps(request, archive, name)
+    tree = clone(template)
+    tree["metadata"]["name"] = name
+    if request.namespace is not None:
+        tree["metadata"]["namespace"] = request.namespace
+    tree["metadata"]["labels"].update(kubernetes_labels(request))
+    tree["metadata"]["annotations"].update(annotations(request))
+    spec = tree["spec"]
+    spec["activeDeadlineSeconds"] = request.deadline_s
+    spec["ttlSecondsAfterFinished"] = request.ttl_s
+    spec["template"]["metadata"]["labels"].update(kubernetes_labels(request))
+    _set_pod(spec["template"]["spec"], request, [config_map["metadata"]["name"] for config_map in maps])
+    _set_container(spec["template"]["spec"]["containers"][0], request, archive)
+    documents = []
+    for document in (tree, *maps):
+        title = f"{document['kind']} {document['metadata']['name']}"
+        check_manifest(document, title)
+        documents.append(Document(name=title, tree=document, text=dump(document)))
+    return tuple(documents)
+
+
+def template_image(template: Tree) -> str:
+    """The image that the template names, which runs unless the request names another."""
+    return str(template["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _config_maps(request: RenderRequest, archive: HarnessArchive, job: str) -> list[Tree]:
+    """One ConfigMap for each chunk; the content's hash is in the name, so that a name never means other bytes."""
+    metadata: Tree = {"labels": kubernetes_labels(request), "annotations": {"orchestrate/harness-sha256": archive.sha256}}
+    if request.namespace is not None:
+        metadata["namespace"] = request.namespace
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{job}-harness-{archive.sha256[:12]}-{index}", **clone(metadata)},
+            "immutable": True,
+            "binaryData": {f"harness.tar.gz.{index:03d}": base64.b64encode(chunk).decode("ascii")},
+        }
+        for index, chunk in enumerate(archive.chunks)
+    ]
+
+
+def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
+    if request.node_selector is not None:
+        pod["nodeSelector"] = dict(request.node_selector)
+    else:
+        pod["nodeSelector"] = {"nvidia.com/gpu.product": f"NVIDIA-{request.accelerators.kind}"}
+    if request.tolerations is not None:
+        pod["tolerations"] = [_toleration(toleration) for toleration in request.tolerations]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    volumes["harness"]["projected"]["sources"] = [{"configMap": {"name": name}} for name in config_maps]
+    if request.corpus is not None:
+        claim, _ = _claim_and_path(request.corpus.location)
+        pod["volumes"].append({"name": "corpus", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+
+
+def _set_container(container: Tree, request: RenderRequest, archive: HarnessArchive) -> None:
+    if request.image is not None:
+        container["image"] = request.image.text
+    requests = container["resources"]["requests"]
+    if request.cpus is not None:
+        requests["cpu"] = request.cpus
+    if request.memory_gib is not None:
+        requests["memory"] = f"{request.memory_gib}Gi"
+    container["resources"]["limits"]["nvidia.com/gpu"] = request.accelerators.count
+    values = {
+        "CELL_SET": request.cell_set,
+        "RUN_ID": request.run_id,
+        "REPEAT": str(request.repeat),
+        "JOB_LIMIT_S": str(request.job_limit_s),
+        "COLLECT_WAIT_S": str(request.collect_wait_s),
+        "HARNESS_SHA256": archive.sha256,
+    }
+    if request.group_variable is not None and request.groups_text is not None:
+        values[request.group_variable] = request.groups_text
+    if request.corpus is not None:
+        _, path = _claim_and_path(request.corpus.location)
+        values["CORPUS"] = f"{_CORPUS_MOUNT}/{path}"
+        if request.corpus.sha256 is not None:
+            values["CORPUS_SHA256"] = request.corpus.sha256
+        container["volumeMounts"].append({"name": "corpus", "mountPath": _CORPUS_MOUNT, "readOnly": True})
+    _set_env(container["env"], values)
+
+
+def _set_env(env: list[Tree], values: dict[str, str]) -> None:
+    entries = {entry["name"]: entry for entry in env}
+    for name, value in values.items():
+        literal = escape_dollars(value)
+        if name in entries:
+            entries[name]["value"] = literal
+        else:
+            env.append({"name": name, "value": literal})
+    missing = [entry["name"] for entry in env if "value" not in entry]
+    if missing:
+        raise RenderError(
+            f"the Job template leaves {', '.join(missing)} without a value", remedy="give it one in the template"
+        )
+
+
+def _toleration(toleration: Toleration) -> Tree:
+    tree: Tree = {"key": toleration.key, "operator": "Exists" if toleration.value is None else "Equal"}
+    if toleration.value is not None:
+        tree["value"] = toleration.value
+    if toleration.effect is not None:
+        tree["effect"] = toleration.effect
+    return tree
+
+
+def _claim_and_path(location: str) -> tuple[str, str]:
+    claim, _, path = location.partition("/")
+    if not claim or not path or ".." in path.split("/"):
+        raise UsageError(
+            f"corpus {location[:200]!r} does not name a file on a volume claim", remedy="give --corpus pvc:CLAIM/PATH"
+        )
+    return claim, path

@@ -1,0 +1,197 @@
+"""What to render, checked once: every value in a request fits the fields it goes to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from orchestrate.errors import UsageError
+from orchestrate.render.image import ImageReference
+from orchestrate.render.text import require_text
+
+__all__ = ["Accelerators", "Corpus", "RenderRequest", "Toleration"]
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_QUALIFIED_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_MAX_DEADLINE_S = 86400
+_MIN_PAYLOAD_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """`count` GPUs of `kind` on one node; `H200:4` as text."""
+
+    kind: str = "H200"
+    count: int = 4
+
+    @classmethod
+    def parse(cls, text: str) -> Accelerators:
+        """`KIND:COUNT`; `UsageError` otherwise."""
+        kind, _, count = text.partition(":")
+        if not _NAME.fullmatch(kind) or not re.fullmatch(r"[1-9][0-9]?", count, re.ASCII):
+            raise UsageError(f"{text[:100]!r} names no accelerators", remedy="give KIND:COUNT, for example H200:4")
+        return cls(kind, int(count))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """One Kubernetes toleration: of `key`, with any value or with `value`, for `effect` or for all."""
+
+    key: str
+    value: str | None = None
+    effect: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Toleration:
+        """`KEY[=VALUE][:EFFECT]`, as `kubectl taint` spells it; `UsageError` otherwise."""
+        rest, colon, effect = text.rpartition(":") if ":" in text else (text, "", "")
+        key, equals, value = rest.partition("=")
+        known = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        if (
+            not _QUALIFIED_NAME.fullmatch(key)
+            or (value and not _NAME.fullmatch(value))
+            or (colon and effect not in known)
+        ):
+            raise UsageError(
+                f"{text[:100]!r} is not a toleration",
+                remedy=f"give KEY[=VALUE][:EFFECT] with EFFECT one of {', '.join(known)}",
+            )
+        return cls(key, value if equals else None, effect or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A private corpus: where it is, and the digest the node checks. It is mounted, never rendered.
+
+    For SkyPilot `location` is a path on this machine; for Kubernetes it is `CLAIM/PATH`, a file on a volume claim.
+    """
+
+    location: str
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        require_text("--corpus", self.location)
+        if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
+            raise UsageError(f"{self.sha256[:100]!r} is not a SHA-256", remedy="give 64 lower-case hex digits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderRequest:
+    """Everything a rendered document depends on besides its template.
+
+    `deadline_s` bounds the whole run and is what the provider enforces. The payload gets `deadline_s - reserve_s`, so
+    that there is time to start, to fetch the evidence and to tear down. `expires_at` is when `audit --reap` may take
+    what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s` and
+    `collect_wait_s` are Kubernetes' alone. `node_selector` and `tolerations` replace the template's; None keeps them.
+
+    Raises `UsageError` where a value does not fit its field.
+    """
+
+    run_id: str
+    cell_set: str
+    cells: tuple[str, ...]
+    group_variable: str | None = None
+    groups: tuple[str, ...] | None = None
+    repeat: int = 8
+    deadline_s: int = 14400
+    reserve_s: int = 900
+    ttl_s: int = 3600
+    collect_wait_s: int = 300
+    owner: str = "unknown"
+    token: str | None = None
+    expires_at: datetime | None = None
+    image: ImageReference | None = None
+    accelerators: Accelerators = field(default_factory=Accelerators)
+    cpus: str | None = None
+    memory_gib: int | None = None
+    corpus: Corpus | None = None
+    infra: str | None = None
+    workdir: str | None = None
+    harness_mount: str | None = None
+    namespace: str | None = None
+    node_selector: tuple[tuple[str, str], ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+
+    def __post_init__(self) -> None:
+        require_text("--run-id", self.run_id)
+        require_text("--owner", self.owner)
+        require_text("--cell-set", self.cell_set)
+        self._check_selection()
+        self._check_times()
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise UsageError("the ownership token is not 32 hex digits", remedy="let orchestrate make it")
+        if self.cpus is not None and not re.fullmatch(r"[1-9][0-9]{0,3}", self.cpus, re.ASCII):
+            raise UsageError(f"--cpus {self.cpus[:50]!r} is not a number of CPUs", remedy="give a whole number")
+        if self.memory_gib is not None and not 1 <= self.memory_gib <= 65536:
+            raise UsageError(f"--memory {self.memory_gib} GiB is not possible", remedy="give 1 to 65536")
+        if self.infra is not None:
+            require_text("--infra", self.infra)
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise UsageError(
+                f"{self.namespace[:100]!r} is not a namespace", remedy="give a DNS label: a-z, 0-9, -; at most 63"
+            )
+        for key, value in self.node_selector or ():
+            if not _QUALIFIED_NAME.fullmatch(key) or (value and not _NAME.fullmatch(value)):
+                raise UsageError(
+                    f"node selector {key[:100]!r}={value[:100]!r} is no label", remedy="give KEY=VALUE in label syntax"
+                )
+        for option, path in (("--workdir", self.workdir), ("the harness's folder", self.harness_mount)):
+            if path is not None:
+                require_text(option, path)
+
+    @property
+    def job_limit_s(self) -> int:
+        """Seconds the payload may take."""
+        return self.deadline_s - self.reserve_s
+
+    @property
+    def groups_text(self) -> str | None:
+        """The value of the group variable: `1 4`."""
+        return None if self.groups is None else " ".join(self.groups)
+
+    def _check_selection(self) -> None:
+        if not self.cells:
+            raise UsageError(
+                f"cell set {self.cell_set[:100]!r}: the selection is empty", remedy="select at least one cell"
+            )
+        if self.groups is None:
+            return
+        if self.group_variable is None or not _ENV_NAME.fullmatch(self.group_variable):
+            raise UsageError(
+                f"cell set {self.cell_set[:100]!r} has no group variable, so no group can be selected",
+                remedy="leave --groups out",
+            )
+        if not self.groups:
+            raise UsageError("the selection of groups is empty", remedy="name a group, or leave --groups out")
+        for group in self.groups:
+            if not re.fullmatch(r"[0-9]{1,6}", group, re.ASCII):
+                raise UsageError(f"{group[:100]!r} is not a group", remedy="groups are numbers, for example 1,4")
+
+    def _check_times(self) -> None:
+        if not 1 <= self.repeat <= 10000:
+            raise UsageError(f"--repeat {self.repeat} is not possible", remedy="give 1 to 10000 measured rounds")
+        if self.deadline_s > _MAX_DEADLINE_S:
+            raise UsageError(
+                f"a deadline of {self.deadline_s} s is more than a day", remedy=f"give at most {_MAX_DEADLINE_S} s"
+            )
+        if self.collect_wait_s < 0 or self.ttl_s < 0 or self.reserve_s < self.collect_wait_s:
+            raise UsageError(
+                f"{self.reserve_s} s in reserve do not hold {self.collect_wait_s} s of waiting for collection",
+                remedy="make the reserve longer or the wait shorter",
+            )
+        if self.job_limit_s < _MIN_PAYLOAD_S:
+            raise UsageError(
+                f"a deadline of {self.deadline_s} s leaves {self.job_limit_s} s for the cells after {self.reserve_s} s "
+                "are kept for starting, collecting and tearing down",
+                remedy=f"give --deadline at least {self.reserve_s + _MIN_PAYLOAD_S} s",
+            )
+        if self.expires_at is not None and self.expires_at.utcoffset() != UTC.utcoffset(None):
+            raise UsageError(f"the expiry {self.expires_at.isoformat()} is not in UTC", remedy="give it in UTC")

@@ -1,0 +1,62 @@
+"""Where the templates and the harness source are: in a checkout, or inside an installed wheel."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from orchestrate.errors import RenderError
+from orchestrate.render.document import Tree, load
+
+__all__ = ["TEMPLATES", "Backend", "harness_dir", "load_template", "template_path", "templates_dir"]
+
+
+class Backend(StrEnum):
+    """What a cell set is rendered for. The value is also the name of the folder of templates."""
+
+    SKY = "sky"
+    K8S = "k8s"
+
+
+TEMPLATES = {Backend.SKY: "cost-calibration.sky.yaml", Backend.K8S: "cost-calibration.job.yaml"}
+"""The template of each backend that a cell set is rendered from."""
+
+
+def templates_dir(backend: Backend) -> Path:
+    """The folder with the templates of `backend`.
+
+    A wheel has them inside the package. In a checkout they are beside it; not looked for there unless the file is
+    really ours, because `sky` beside an *installed* package is SkyPilot.
+    """
+    package = Path(__file__).resolve().parents[1]
+    candidates = (package / "templates" / backend.value, package.parent / backend.value)
+    for folder in candidates:
+        if (folder / TEMPLATES[backend]).is_file():
+            return folder
+    looked = " and ".join(str(folder) for folder in candidates)
+    raise RenderError(
+        f"the template {TEMPLATES[backend]} is neither in {looked}",
+        remedy="install orchestrate from its wheel, or run it from a whole checkout",
+    )
+
+
+def template_path(backend: Backend) -> Path:
+    """The template that a cell set is rendered from."""
+    return templates_dir(backend) / TEMPLATES[backend]
+
+
+@cache
+def load_template(backend: Backend) -> Tree:
+    """The template's tree, read once. It is shared: clone it before setting fields."""
+    return load(template_path(backend).read_text(encoding="utf-8"))
+
+
+def harness_dir() -> Path:
+    """The source of the harness: it is installed, or checked out, beside this package."""
+    folder = Path(__file__).resolve().parents[2] / "harness"
+    if not (folder / "__main__.py").is_file() and not (folder / "__init__.py").is_file():
+        raise RenderError(
+            f"no harness in {folder}", remedy="install orchestrate from its wheel, or run it from a whole checkout"
+        )
+    return folder
