@@ -314,9 +314,8 @@ def _distinct(places: Sequence[Place]) -> Iterator[Cell]:
 
 
 def _cell(place: Place) -> Cell:
+    key = place.text()
     try:
-        return parse_key(place.text())
+        return parse_key(key)
     except InputError as error:
-        if error.cause.startswith(place.file):
-            raise
         raise place.error(error.cause) from error

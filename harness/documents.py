@@ -125,6 +125,10 @@ def parse_json(data: bytes, file: str) -> Place:
         raise Place(file, None, f"byte {error.start}").error("not UTF-8") from error
     except RecursionError as error:
         raise Place(file, None).error("nested too deeply") from error
+    except InputError:
+        raise
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise Place(file, None).error(str(error)) from error
 
 
 def _short(path: Path) -> str:

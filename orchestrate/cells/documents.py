@@ -1,0 +1,114 @@
+"""JSON files that are refused, with file and place, where they are not exactly what they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrate.errors import UsageError
+
+__all__ = ["Place", "parse_json", "read_json"]
+
+
+class Place:
+    """A value in a JSON document, with the file and the path that lead to it: `sets/main.json at cells[2].key`."""
+
+    def __init__(self, file: str, value: object, path: str = "") -> None:
+        self.file = file
+        self.value = value
+        self.path = path
+
+    def error(self, what: str) -> UsageError:
+        """An error that names this place."""
+        where = f" at {self.path}" if self.path else ""
+        return UsageError(f"{self.file}{where}: {what}", remedy="restore the file, or correct it at this place")
+
+    def fields(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Place]:
+        """The members of an object that has all of `required`, and beyond them at most `optional`."""
+        if not isinstance(self.value, dict):
+            raise self.error(f"must be an object, is {_kind(self.value)}")
+        for name in required:
+            if name not in self.value:
+                raise self.error(f"has no {name!r}")
+        for name in self.value:
+            if name not in (*required, *optional):
+                raise self.error(f"has an unknown member {name!r}")
+        return self.members()
+
+    def members(self) -> dict[str, Place]:
+        """The members of an object, whatever their names."""
+        if not isinstance(self.value, dict):
+            raise self.error(f"must be an object, is {_kind(self.value)}")
+        dot = "." if self.path else ""
+        return {name: Place(self.file, value, f"{self.path}{dot}{name}") for name, value in self.value.items()}
+
+    def items(self) -> list[Place]:
+        """The elements of a list."""
+        if not isinstance(self.value, list):
+            raise self.error(f"must be a list, is {_kind(self.value)}")
+        return [Place(self.file, value, f"{self.path}[{index}]") for index, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        """A string that is not empty."""
+        if not isinstance(self.value, str) or not self.value:
+            raise self.error(f"must be a text, is {_kind(self.value)}")
+        return self.value
+
+    def schema(self, expected: str) -> None:
+        """Refuse a document of another schema."""
+        if self.value != expected:
+            raise self.error(f"must be {expected!r}, is {self.value!r}")
+
+
+def read_json(path: Path) -> Place:
+    """The document in `path`; errors name a file by its folder's name and its own.
+
+    Raises:
+        UsageError: the file can not be read, is not JSON, or has a member twice.
+    """
+    name = f"{path.parent.name}/{path.name}"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}", remedy="restore the file") from error
+    return parse_json(data, name)
+
+
+def parse_json(data: bytes, file: str) -> Place:
+    """The document in `data`, which came from `file`."""
+
+    def refuse_twice(members: list[tuple[str, object]]) -> dict[str, object]:
+        names = [name for name, _ in members]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise Place(file, None).error(f"has the member {twice[0]!r} twice in one object")
+        return dict(members)
+
+    try:
+        return Place(file, json.loads(data, object_pairs_hook=refuse_twice))
+    except json.JSONDecodeError as error:
+        raise Place(file, None, f"line {error.lineno} column {error.colno}").error(f"not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise Place(file, None, f"byte {error.start}").error("not UTF-8") from error
+    except RecursionError as error:
+        raise Place(file, None).error("nested too deeply") from error
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise Place(file, None).error(str(error)) from error
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a truth value"
+        case int() | float():
+            return "a number"
+        case "":
+            return "empty"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
