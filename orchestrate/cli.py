@@ -46,7 +46,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="orchestrate")
 def cli() -> None:
-    r"""Qualify distributed GPU training code on 4x H200, and prove what happened.
+    """Qualify distributed GPU training code on 4x H200, and prove what happened.
 
     \b
     Example:
