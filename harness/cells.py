@@ -222,7 +222,8 @@ def _choose_set(option: str | None, env: Mapping[str, str], sets_dir: Path) -> t
     notes: list[str] = []
     name = option if option is not None else env.get("CELL_SET")
     if name is None:
-        raise InputError("no cell set was named", remedy=f"set CELL_SET to one of {', '.join(set_names(sets_dir))}")
+        remedy = f"name one by --cell-set or CELL_SET: {', '.join(set_names(sets_dir))}"
+        raise InputError("no cell set was named", remedy=remedy)
     if option is not None and env.get("CELL_SET", option) != option:
         notes.append(f"--cell-set {option} wins over CELL_SET={env['CELL_SET']!r}")
     return load_cell_set(name, sets_dir), notes

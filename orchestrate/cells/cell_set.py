@@ -176,7 +176,7 @@ def _choose_set(
     notes: list[str] = []
     name = option if option is not None else env.get("CELL_SET", default)
     if name is None:
-        remedy = f"set CELL_SET to one of {', '.join(set_names(sets_dir))}"
+        remedy = f"name one by --cell-set or CELL_SET: {', '.join(set_names(sets_dir))}"
         raise SelectionError("no cell set was named", remedy=remedy)
     if option is not None and env.get("CELL_SET", option) != option:
         notes.append(f"--cell-set {option} wins over CELL_SET={env['CELL_SET']!r}")
