@@ -1,0 +1,1 @@
+"""Context and tensor parallelism: who holds what, and every collective that moves it."""
