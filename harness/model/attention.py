@@ -75,7 +75,7 @@ def attend(rows: torch.Tensor, mask: torch.Tensor | BlockMask, kv_heads: int, he
     queries = rows.shape[1] // head_dim - 2 * kv_heads
     q, k, v = (
         part.reshape(1, count, -1, head_dim).transpose(1, 2)
-        for part in rows.split([queries * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=1)
+        for part in rows.split_with_sizes([queries * head_dim, kv_heads * head_dim, kv_heads * head_dim], 1)
     )
     if isinstance(mask, BlockMask):
         mixed = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
@@ -85,8 +85,6 @@ def attend(rows: torch.Tensor, mask: torch.Tensor | BlockMask, kv_heads: int, he
     return mixed[0].transpose(0, 1).reshape(count, -1)
 
 
-def attention_output(
-    mixed: torch.Tensor, gate: torch.Tensor | None, out: Projection, scale: float
-) -> torch.Tensor:
+def attention_output(mixed: torch.Tensor, gate: torch.Tensor | None, out: Projection, scale: float) -> torch.Tensor:
     """The output projection of (n, inner) rows, gated where the class is; a partial sum over tensor parallel ranks."""
     return project(mixed if gate is None else mixed * torch.sigmoid(gate), out, scale)

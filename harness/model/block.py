@@ -153,7 +153,7 @@ def sync_gradients(model: HybridModel, topology: Topology) -> None:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         total = collectives.all_reduce(topology, group, flat, tag=f"gradients.{'cut' if cut else 'whole'}")
-        for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+        for parameter, part in zip(parameters, total.split_with_sizes([p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter)
 
 

@@ -1,4 +1,4 @@
-"""The local parts of the model, compiled. None of them holds a collective: a rank may compile what its peers need not."""
+"""The local parts of the model, compiled. None holds a collective: a rank may compile what its peers need not."""
 
 from __future__ import annotations
 
