@@ -41,7 +41,11 @@ def reference_log_probs(model: HybridModel, row: Sequence[int]) -> torch.Tensor:
         x = x + _project(silu(gate) * up, layer.ffn.down, config)
     logits = linear(_norm(x, model.norm, config.norm_eps), model.embedding)
     log_probs = torch.log_softmax(logits, dim=1)
-    return torch.stack([log_probs[place, token] for place, token in enumerate(row[1:])]) if len(row) > 1 else x.new_zeros(0)
+    return (
+        torch.stack([log_probs[place, token] for place, token in enumerate(row[1:])])
+        if len(row) > 1
+        else x.new_zeros(0)
+    )
 
 
 def reference_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
