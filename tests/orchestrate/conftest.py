@@ -50,6 +50,8 @@ class RunBuilder:
         self.write_plan()
         self.note("created")
         for stage in Stage:
+            if stage is Stage.RUN and Stage.COLLECT not in skip:
+                self.write_evidence()
             if stage not in skip and stage is not Stage.CLOSURE:
                 self.write_stage(stage)
             if stage is until:
@@ -106,8 +108,6 @@ class RunBuilder:
 
     def write_stage(self, stage: Stage, attempt: int = 1) -> str:
         self.note(f"{stage.value}-intent")
-        if stage is Stage.RUN:
-            self.write_evidence()
         subjects = [Subject("plan.json", sha256_hex((self.run_dir / "plan.json").read_bytes()))]
         if stage is Stage.COLLECT:
             subjects = self.evidence_subjects()
@@ -365,6 +365,12 @@ class RunBuilder:
             Subject(path.relative_to(self.run_dir).as_posix(), sha256_hex(path.read_bytes()))
             for path in self.evidence_files()
         ]
+
+
+@pytest.fixture(scope="session")
+def run_builder() -> type[RunBuilder]:
+    """The builder itself, for a test that chooses its own place."""
+    return RunBuilder
 
 
 @pytest.fixture
