@@ -13,10 +13,13 @@ __all__ = ["not_proven", "proven", "records_after", "uncovered_files"]
 
 
 def uncovered_files(record: RunRecord) -> tuple[str, ...]:
-    """The files of the run directory that no receipt binds, neither by digest nor through the journal's chain."""
+    """The files of the run directory that nothing binds.
+
+    The journal is bound by its own chain, the token by its digest in the plan, an empty lock by being empty.
+    """
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
-    covered = bound | {"journal.jsonl"} | {f"receipts/{receipt.sha256}.json" for receipt in record.receipts}
-    return tuple(name for name in record.files if name not in covered)
+    covered = bound | {"journal.jsonl", "token"} | {f"receipts/{receipt.sha256}.json" for receipt in record.receipts}
+    return tuple(name for name, size in record.files.items() if name not in covered and (name, size) != ("lock", 0))
 
 
 def proven(record: RunRecord) -> tuple[str, ...]:

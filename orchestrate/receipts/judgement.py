@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -35,7 +35,7 @@ def contradictions(closure: Facts, stages: Stages, cells: Sequence[CellJudgement
     elif tests == Verdict.PASSED.label:
         found.extend(f"the cells are said to have passed, but {gap}" for gap in payload_gaps(stages, cells))
     found.extend(_teardown_contradictions(verdict, stages))
-    found.extend(_missing_grounds(verdict, tests, stages, cells))
+    found.extend(_missing_grounds(verdict, closure, stages, cells))
     return tuple(found)
 
 
@@ -62,9 +62,7 @@ def payload_gaps(stages: Stages, cells: Sequence[CellJudgement]) -> tuple[str, .
         gaps.append(f"the payload ended {run.get('ended')!r}, not by itself")
     statuses = _statuses(run) | _statuses(collect)
     gaps.extend(f"a cell ended as {status!r}" for status in sorted(statuses - {"complete"}))
-    sources = collect.get("sources")
-    start, end = (sources.get("start"), sources.get("end")) if isinstance(sources, Mapping) else (None, None)
-    if not isinstance(start, str) or start != end:
+    if _sources_changed(collect):
         gaps.append("the sources on the node are not shown to be the same at start and end")
     return tuple(gaps)
 
@@ -79,6 +77,8 @@ def census_gaps(census: Facts) -> tuple[str, ...]:
     moments = [time for time in times if time is not None]
     if len(moments) != len(looks) or any(later <= earlier for earlier, later in pairwise(moments)):
         gaps.append("the looks of the census are not at separate, rising times")
+    elif len(moments) > 1 and moments[-1] - moments[-2] < _MIN_GAP:
+        gaps.append("the last two looks of the census are less than a second apart")
     for number, look in enumerate(looks, start=1):
         if not _list(look.get("asked")):
             gaps.append(f"look {number} of the census asked nothing")
@@ -115,35 +115,45 @@ def _teardown_contradictions(verdict: Verdict, stages: Stages) -> list[str]:
     return []
 
 
-def _missing_grounds(verdict: Verdict, tests: str, stages: Stages, cells: Sequence[CellJudgement]) -> list[str]:
+def _missing_grounds(verdict: Verdict, closure: Facts, stages: Stages, cells: Sequence[CellJudgement]) -> list[str]:
     """A verdict other than passed must have its ground in the facts too: a wrong alarm is not the truth either."""
     run = stages.get(Stage.RUN, {})
     statuses = _statuses(run) | _statuses(stages.get(Stage.COLLECT, {}))
     gaps = reasons_not_passed(stages, cells)
     match verdict:
         case Verdict.FAILED:
-            grounded = "failed" in statuses or run.get("exit_code") == Verdict.FAILED.exit_code
+            changed = _sources_changed(stages.get(Stage.COLLECT, {}))
+            grounded = changed or "failed" in statuses or run.get("exit_code") == Verdict.FAILED.exit_code
         case Verdict.HUNG:
             grounded = "hung" in statuses or run.get("exit_code") == Verdict.HUNG.exit_code
         case Verdict.CAPACITY | Verdict.NOT_RUN | Verdict.UNSATISFIABLE:
             grounded = Stage.RUN not in stages
         case Verdict.INFRASTRUCTURE | Verdict.INCOMPLETE:
-            grounded = bool(gaps)
+            grounded = bool(gaps) or bool(closure.get("reason"))
         case Verdict.CANCELLED | Verdict.TEARDOWN_UNCONFIRMED | Verdict.PASSED:
             # A signal may come after the last cell; the other two are checked against the census and the cells.
             grounded = True
+    tests = str(closure.get("test_verdict"))
     found = [] if grounded else [f"the verdict is {verdict}, but nothing in the receipts says so"]
     if tests != verdict.label and verdict not in _OVERRIDING:
         found.append(f"the verdict is {verdict}, but the cells said {tests}")
     return found
 
 
+_MIN_GAP = timedelta(seconds=1)
 _OVERRIDING = (Verdict.CANCELLED, Verdict.TEARDOWN_UNCONFIRMED, Verdict.INFRASTRUCTURE, Verdict.INCOMPLETE)
 """The verdicts that something outside the cells can bring about."""
 
 
 def _statuses(facts: Facts) -> set[str]:
     return {str(cell.get("status")) for cell in _list(facts.get("cells")) if isinstance(cell, Mapping)}
+
+
+def _sources_changed(collect: Facts) -> bool:
+    """Whether the sources are not shown to be the same at start and end."""
+    sources = collect.get("sources")
+    start, end = (sources.get("start"), sources.get("end")) if isinstance(sources, Mapping) else (None, None)
+    return not isinstance(start, str) or start != end
 
 
 def _findings(look: Facts) -> list[str]:

@@ -33,6 +33,7 @@ from orchestrate.receipts.store import MAX_RECEIPT_BYTES, MAX_RECEIPTS, in_order
 __all__ = ["RunRecord", "load_record"]
 
 PLAN_SCHEMA = "orchestrate.plan/1"
+_MAX_TOKEN_BYTES = 1 << 10
 _MAX_PLAN_BYTES = 16 << 20
 _MAX_JOURNAL_BYTES = 64 << 20
 _MAX_EVIDENCE_BYTES = 4 << 30
@@ -89,6 +90,11 @@ def load_record(run_dir: Path) -> RunRecord:
     with _noting(record, "journal.jsonl"):
         record.journal = read_journal(read_file(run_dir, "journal.jsonl", limit=_MAX_JOURNAL_BYTES))
     _read_evidence(record)
+    if "token" in record.files:
+        with _noting(record, "the token"):
+            token = read_file(run_dir, "token", limit=_MAX_TOKEN_BYTES)
+            if sha256_hex(token.removesuffix(b"\n")) != record.plan.get("token_sha256"):
+                raise ReceiptError("the token is not the one whose digest the plan has", remedy="restore the run")
     return record
 
 

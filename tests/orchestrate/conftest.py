@@ -81,7 +81,7 @@ class RunBuilder:
                 "deadline_at": at(600),
                 "expires_at": at(1200),
                 "owner": "someone",
-                "token_sha256": "1" * 64,
+                "token_sha256": sha256_hex(b"secret"),
                 "device_required": self.device,
                 "source": {
                     "commit": "c0ffee" + "0" * 34,
@@ -97,6 +97,8 @@ class RunBuilder:
             }
         )
         (self.run_dir / "plan.json").write_bytes(canonical_bytes(self.plan))
+        (self.run_dir / "token").write_text("secret\n")
+        (self.run_dir / "lock").touch()
 
     def note(self, kind: str, **more: Any) -> None:
         previous = sha256_hex(self.journal[-1]) if self.journal else None

@@ -55,13 +55,6 @@ def test_a_private_corpus_takes_the_candidates_from_its_header(rows, judge):
     assert judge(rows, candidates=None).complete
 
 
-def test_rounds_may_count_from_one(rows, judge):
-    for row in rows:
-        if row["row"] == "measure":
-            row["round"] += 1
-    assert judge(rows).complete
-
-
 def test_no_row_but_a_warm_up_can_be_left_out(rows, judge):
     for index, row in enumerate(rows):
         found = judge(rows[:index] + rows[index + 1 :])
@@ -73,7 +66,7 @@ def test_no_row_but_a_warm_up_can_be_left_out(rows, judge):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"compile": ["none", "none", "none", "recompile"]}, "2 usable rounds of 3 .1 more compiled"),
+        ({"compile": ["none", "none", "none", "recompile"]}, "compile statuses"),
         ({"compile": ["none"] * 3}, "compile statuses"),
         ({"compile": ["none"] * 5}, "compile statuses"),
         ({"compile": "none"}, "compile statuses"),
@@ -86,7 +79,9 @@ def test_no_row_but_a_warm_up_can_be_left_out(rows, judge):
         ({"elapsed_ms": "21"}, "elapsed_ms"),
         ({"elapsed_ms": True}, "elapsed_ms"),
         ({"per_rank_ms": [1.0]}, "per_rank_ms"),
-        ({"round": 4}, "no round"),
+        ({"per_rank_ms": [1.0, 2.0, 3.0, 4.0]}, "slowest rank"),
+        ({"per_rank_ms": [1.0, 2.0, 3.0, "22.0"]}, "slowest rank"),
+        ({"round": 3}, "no round"),
         ({"round": -1}, "no round"),
         ({"round": 1.0}, "no round"),
         ({"round": [1]}, "no round"),
@@ -103,14 +98,6 @@ def test_a_measured_row_that_can_not_be_used_is_a_gap(rows, judge, change, why):
     found = judge(rows)
     assert not found.complete
     assert re.search(why, " ".join(found.missing))
-
-
-def test_a_round_in_which_a_rank_compiled_counts_once_it_was_measured_again(rows, judge):
-    again = dict(find(rows, "measure", candidate="no_sharing", round=1))
-    place = rows.index(again)
-    rows.insert(place, again | {"compile": ["none", "recompile", "none", "none"]})
-    rows[-1]["rows"] += 1
-    assert judge(rows).complete
 
 
 @pytest.mark.parametrize(
