@@ -57,11 +57,13 @@ def attention_project(
     of consecutive heads, so that the queries of a block belong to its keys.
     """
     count = rows.shape[0]
-    q = rms_norm(project(rows, weights.q, scale).view(count, -1, head_dim), weights.q_norm, eps)
-    k = rms_norm(project(rows, weights.k, scale).view(count, -1, head_dim), weights.k_norm, eps)
-    v = project(rows, weights.v, scale).view(count, -1, head_dim)
-    parts = [apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v]
-    by_block = torch.cat([part.reshape(count, blocks, -1) for part in parts], dim=2).transpose(0, 1)
+    heads, kv_heads = weights.q.weight.shape[0] // head_dim, weights.k.weight.shape[0] // head_dim
+    q = rms_norm(project(rows, weights.q, scale).view(count, heads, head_dim), weights.q_norm, eps)
+    k = rms_norm(project(rows, weights.k, scale).view(count, kv_heads, head_dim), weights.k_norm, eps)
+    v = project(rows, weights.v, scale).view(count, blocks, kv_heads // blocks * head_dim)
+    q = apply_rotary(q, cos, sin).view(count, blocks, heads // blocks * head_dim)
+    k = apply_rotary(k, cos, sin).view(count, blocks, kv_heads // blocks * head_dim)
+    by_block = torch.cat([q, k, v], dim=2).transpose(0, 1)
     gate = None if weights.gate is None else project(rows, weights.gate, scale)
     return by_block.contiguous(), gate
 

@@ -75,6 +75,6 @@ def swiglu(rows: torch.Tensor, weights: SwiGluWeights, scale: float) -> torch.Te
 def term_log_probs(
     rows: torch.Tensor, embedding: torch.Tensor, term_rows: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Log softmax(x E^T)[target] of each term; `term_rows` index rows x (n, hidden), E is `embedding` (vocab, hidden)."""
+    """Log softmax(x E^T)[target] of each term at rows x (n, hidden)[term_rows], where E is (vocab, hidden)."""
     logits = torch.nn.functional.linear(rows, embedding).to(accumulation_dtype(rows.dtype))
     return logits[term_rows, targets] - torch.logsumexp(logits, dim=1)[term_rows]
