@@ -49,7 +49,7 @@ def load(text: str) -> Tree:
 
 
 def dump(tree: Tree) -> str:
-    """`tree` as YAML: keys in the tree's order, no line folded, non-ASCII escaped. The same tree gives the same text."""
+    """`tree` as YAML: keys in their order, no line folded, non-ASCII escaped. The same tree gives the same text."""
     return str(
         yaml.dump(tree, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=False, width=2**30)
     )

@@ -80,7 +80,8 @@ def _manifest_validator(filename: str) -> Validator:
     for name in ("_definitions.json", filename):
         contents = json.loads(strict.joinpath(name).read_text(encoding="utf-8"))
         registry = Resource.from_contents(contents) @ registry
-    return _remembering(jsonschema.Draft202012Validator, {})(contents, registry=registry.crawl())
+    validator: Validator = _remembering(jsonschema.Draft202012Validator, {})(contents, registry=registry.crawl())
+    return validator
 
 
 def _remembering(base: Any, keywords: dict[str, Any]) -> Any:
@@ -115,7 +116,8 @@ def _remembering(base: Any, keywords: dict[str, Any]) -> Any:
             for index, item in enumerate(instance):
                 yield from descend(validator, item, schema, index)
 
-    return jsonschema.validators.extend(base, {"properties": properties, "items": items, **keywords})
+    extend: Any = jsonschema.validators.extend
+    return extend(base, {"properties": properties, "items": items, **keywords})
 
 
 def _case_insensitive_enum(_validator: Any, enums: list[str], instance: Any, _schema: Any) -> Iterator[Any]:
