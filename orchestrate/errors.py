@@ -3,7 +3,9 @@
     OrchestrateError
     ├── UsageError                  the command line or an input file is wrong          exit 2
     │   ├── SelectionError          unknown, empty or duplicate cell set or group
+    │   ├── EvidenceDamagedError    a file of measurements is damaged; names file and line
     │   └── RunNotFoundError        no run of that name
+    ├── NotEnoughEvidenceError      what was measured can not carry the claim           exit 4
     ├── ManifestError               templates, sets and manifest disagree               exit 1
     ├── RenderError                 a rendered document does not hold its schema        exit 1
     ├── ReceiptError                a receipt or its chain does not hold                exit 1
@@ -27,8 +29,10 @@ from orchestrate.verdict import USAGE_EXIT_CODE, Verdict
 __all__ = [
     "BackendError",
     "CapacityError",
+    "EvidenceDamagedError",
     "JournalDamagedError",
     "ManifestError",
+    "NotEnoughEvidenceError",
     "NotRunError",
     "OrchestrateError",
     "ReceiptError",
@@ -72,10 +76,39 @@ class SelectionError(UsageError):
     code = "selection"
 
 
+class EvidenceDamagedError(UsageError):
+    """A file of measurements is damaged. `gaps` names each place."""
+
+    code = "evidence-damaged"
+
+    def __init__(self, cause: str, *, remedy: str, gaps: tuple[str, ...] = ()) -> None:
+        super().__init__(cause, remedy=remedy)
+        self.gaps = gaps
+
+    def as_json(self) -> dict[str, object]:
+        """The error as the `error` member of a `--json` answer."""
+        return {**super().as_json(), "gaps": list(self.gaps)}
+
+
 class RunNotFoundError(UsageError):
     """No run of that name in the runs directory."""
 
     code = "run-not-found"
+
+
+class NotEnoughEvidenceError(OrchestrateError):
+    """What was measured is incomplete, unexpected or too little for the claim. `gaps` names each place."""
+
+    code = "not-enough-evidence"
+    exit_code = Verdict.INCOMPLETE.exit_code
+
+    def __init__(self, cause: str, *, remedy: str, gaps: tuple[str, ...] = ()) -> None:
+        super().__init__(cause, remedy=remedy)
+        self.gaps = gaps
+
+    def as_json(self) -> dict[str, object]:
+        """The error as the `error` member of a `--json` answer."""
+        return {**super().as_json(), "gaps": list(self.gaps)}
 
 
 class ManifestError(OrchestrateError):

@@ -9,9 +9,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
+
 from orchestrate.analysis.measured import Candidate
 
-__all__ = ["TIE_BAND_Z", "range_constant", "sigma_ms", "standard_error_ms", "tie_band_pct"]
+__all__ = [
+    "TIE_BAND_Z",
+    "median_of",
+    "range_constant",
+    "sigma_ms",
+    "simulated_rounds_ms",
+    "standard_error_ms",
+    "tie_band_pct",
+]
+
+Vector = npt.NDArray[np.float64]
 
 TIE_BAND_Z = 1.96
 """Two candidates are told apart at a two-sided 95%."""
@@ -49,3 +62,24 @@ def tie_band_pct(one: Candidate, other: Candidate) -> float:
     return (
         TIE_BAND_Z * math.sqrt(first * first + second * second) / min(one.median_ms, other.median_ms) * 100
     )
+
+
+def simulated_rounds_ms(candidate: Candidate, normals: Vector) -> Vector:
+    """Rounds as the noise model has them: for each z of `normals`, median x (1 + s z), and median / (1 - s z) below.
+
+    s is the relative standard deviation of a round. The median of the model is the measured median, times are
+    positive however large the spread, and slow rounds are as far from it as fast ones, as a ratio.
+    """
+    relative = candidate.spread_pct / 100 / range_constant(candidate.rounds)
+    shifted = normals * relative
+    return np.where(shifted >= 0, 1 + shifted, 1 / (1 + np.abs(shifted))) * candidate.median_ms
+
+
+def median_of(rounds_ms: Vector) -> Vector:
+    """The median over the last axis: the middle value, or the mean of the two in the middle."""
+    ordered = np.sort(rounds_ms, axis=-1)
+    count = ordered.shape[-1]
+    if count % 2:
+        return ordered[..., count // 2]
+    middle: Vector = (ordered[..., count // 2 - 1] + ordered[..., count // 2]) / 2
+    return middle

@@ -26,6 +26,7 @@ __all__ = [
     "load_cell_sets",
     "load_exclusions",
     "parse_cell",
+    "read_exclusions",
     "select",
     "set_names",
 ]
@@ -145,8 +146,13 @@ def load_cell_set(name: str, sets_dir: Path = SETS_DIR) -> CellSet:
 
 
 def load_exclusions(sets_dir: Path = SETS_DIR) -> dict[str, str]:
-    """The cell keys that the manifest leaves out, each with its reason."""
-    document = read_json(sets_dir / "manifest.json").fields(("schema", "sets", "exclusions"))
+    """The cell keys that the manifest beside the sets leaves out, each with its reason."""
+    return read_exclusions(sets_dir / "manifest.json")
+
+
+def read_exclusions(manifest: Path) -> dict[str, str]:
+    """The cell keys that the file `manifest` leaves out, each with its reason."""
+    document = read_json(manifest).fields(("schema", "sets", "exclusions"))
     document["schema"].schema(MANIFEST_SCHEMA)
     reasons: dict[str, str] = {}
     for place in document["exclusions"].items():

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrate.cells.cell_set import MANIFEST_SCHEMA, SETS_DIR, load_exclusions, parse_cell
+from orchestrate.cells.cell_set import MANIFEST_SCHEMA, SETS_DIR, parse_cell, read_exclusions
 from orchestrate.cells.documents import Place, read_json
 from orchestrate.errors import UsageError
 
-__all__ = ["Expected", "Manifest", "load_manifest"]
+__all__ = ["Expected", "Manifest", "load_manifest", "read_manifest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,19 @@ def load_manifest(sets_dir: Path = SETS_DIR) -> Manifest:
     Raises:
         UsageError: it is damaged; file and place are named.
     """
-    path = sets_dir / "manifest.json"
+    return read_manifest(sets_dir / "manifest.json")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in the file `path`.
+
+    Raises:
+        UsageError: it can not be read or is damaged; file and place are named.
+    """
     document = read_json(path).fields(("schema", "sets", "exclusions"))
     document["schema"].schema(MANIFEST_SCHEMA)
     sets = {name: _expected(place) for name, place in document["sets"].members().items()}
-    return Manifest(sets, load_exclusions(sets_dir), hashlib.sha256(path.read_bytes()).hexdigest())
+    return Manifest(sets, read_exclusions(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def _expected(place: Place) -> tuple[Expected, ...]:
