@@ -77,7 +77,7 @@ def command(
     toleration: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    r"""Render a cell set as a SkyPilot task or as a Kubernetes Job with all that it needs.
+    """Render a cell set as a SkyPilot task or as a Kubernetes Job with all that it needs.
 
     The result is checked against the schema of who will read it. With --run-id the same options give the same bytes.
 
@@ -264,7 +264,7 @@ def _answer(
             for document in rendered.documents
         ],
         "sha256": hashlib.sha256(rendered.text.encode("utf-8")).hexdigest(),
-        "file": None if path is None else str(path),
+        "files": [] if path is None else [str(path)],
         "text": rendered.text if path is None else None,
         "warnings": list(warnings),
     }

@@ -93,7 +93,7 @@ def test_a_folder_gets_the_file_and_standard_output_its_path(render, tmp_path):
     assert path.name == "orchestrate-smoke-x.sky.yaml"
     assert path.read_text() == render("--cell-set", "smoke", "--run-id", "x").out
     found = json.loads(render("--cell-set", "smoke", "--run-id", "x", "-o", str(path.parent), "--json").out)
-    assert (found["file"], found["text"]) == (str(path), None)
+    assert (found["files"], found["text"]) == ([str(path)], None)
 
 
 def test_other_content_is_not_overwritten_without_force(render, tmp_path):
