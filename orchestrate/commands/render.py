@@ -6,7 +6,6 @@ import getpass
 import hashlib
 import json
 import os
-import secrets
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.selection import cell_selection_options, selected
 from orchestrate.errors import UsageError
+from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
 from orchestrate.render.ownership import selector
 from orchestrate.render.rendered import Rendered, render
@@ -77,7 +77,7 @@ def command(
     toleration: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    r"""Render a cell set as a SkyPilot task or as a Kubernetes Job with all that it needs.
+    """Render a cell set as a SkyPilot task or as a Kubernetes Job with all that it needs.
 
     The result is checked against the schema of who will read it. With --run-id the same options give the same bytes.
 
@@ -90,7 +90,7 @@ def command(
     now = datetime.now(UTC)
     selection = selected(cell_set, groups)
     request = RenderRequest(
-        run_id=run_id if run_id is not None else _new_run_id(now),
+        run_id=run_id if run_id is not None else new_run_id(now),
         cell_set=selection.cell_set.name,
         cells=tuple(cell.key for cell in selection.cells),
         group_variable=selection.cell_set.group_variable,
@@ -127,10 +127,6 @@ def command(
         removal = f"kubectl delete job,configmap --selector {selector(request.run_id)}"
         click.echo(f"note: its ConfigMaps outlive the Job; remove all of it with: {removal}", err=True)
     return 0
-
-
-def _new_run_id(now: datetime) -> str:
-    return f"r{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def _expiry(text: str | None, default: datetime | None) -> datetime | None:
@@ -268,7 +264,7 @@ def _answer(
             for document in rendered.documents
         ],
         "sha256": hashlib.sha256(rendered.text.encode("utf-8")).hexdigest(),
-        "file": None if path is None else str(path),
+        "files": [] if path is None else [str(path)],
         "text": rendered.text if path is None else None,
         "warnings": list(warnings),
     }

@@ -207,7 +207,7 @@ class Closing:
                 problems=self._problems,
             )
         )
-        return self._write(Closed(decision, None, collected, census, remaining, unknown))
+        return self._write(Closed(decision, None, collected, census, remaining, unknown, ending.remedy))
 
     def close_again(self, before: Mapping[str, Any]) -> Closed:
         """Remove what is left of a closed run, look twice, and write a further closure that supersedes `before`.

@@ -27,6 +27,7 @@ class Closed:
     census: Census | None
     remaining: tuple[str, ...]
     unknown: tuple[str, ...]
+    remedy: str = ""
 
     @property
     def confirmed(self) -> bool:

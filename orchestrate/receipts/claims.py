@@ -70,7 +70,7 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     if census.get("path") == "via-server":
         said.append("absence at the provider itself: the census asked through SkyPilot's server")
     if closure is not None and (tail := records_after(record, closure)):
-        said.append(f"the last {len(tail)} journal records: they came after the closure ({', '.join(tail[:5])})")
+        said.append(f"what the journal says after the closure ({len(tail)}: {', '.join(tail[:5])})")
     if record.journal is not None and record.journal.torn:
         said.append("the last line of the journal: it was cut while it was written, and left out")
     said.extend(

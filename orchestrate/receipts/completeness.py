@@ -8,7 +8,6 @@ live. (The harness writes what it had to measure again as a further warm-up.)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -32,6 +31,7 @@ EVIDENCE_SCHEMA = "harness.evidence/1"
 MAX_LINE_BYTES = 4 << 20
 MAX_ROWS_BYTES = 256 << 20
 _MAX_GAPS = 20
+_MAX_MS = 1e9
 _ROLES = ("candidate", "automatic")
 
 
@@ -265,7 +265,7 @@ def _unusable(row: dict[str, Any], world: int) -> str:
         if row.get(name) is not True:
             return f"{name} is {str(row.get(name))[:40]}"
     elapsed = row.get("elapsed_ms")
-    if not isinstance(elapsed, int | float) or isinstance(elapsed, bool) or not 0 < elapsed < math.inf:
+    if not isinstance(elapsed, int | float) or isinstance(elapsed, bool) or not 0 < elapsed < _MAX_MS:
         return f"elapsed_ms is {str(elapsed)[:40]}"
     ranks = row.get("per_rank_ms")
     if not _is_list(ranks) or len(ranks) != world:

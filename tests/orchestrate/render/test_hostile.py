@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrate.errors import UsageError
 from orchestrate.render import Backend, Corpus, HarnessArchive, RenderRequest, parse_image, render
-from orchestrate.render.document import dump, walk
+from orchestrate.render.document import dump, dump_with_pyyaml, walk
 
 NASTY = [
     "'",
@@ -115,9 +115,25 @@ def test_a_job_holds_the_run_id_with_every_dollar_doubled(value):
     assert tree["metadata"]["annotations"]["orchestrate/run-id"] == value
 
 
-@given(st.recursive(HOSTILE | st.integers() | st.booleans() | st.none(), lambda inner: st.lists(inner, max_size=3)))
-def test_dumping_loses_nothing(leaf):
-    assert yaml.safe_load(dump({"key": leaf, "other": {"nested": leaf}})) == {"key": leaf, "other": {"nested": leaf}}
+SCALARS = HOSTILE | st.sampled_from(["#!/bin/sh\n\nset -e\n  x\n", "a\n", "a\n\n", " a\n", "a \nb\n", "\na\n", ""])
+TREES = st.dictionaries(
+    # Keys are never a user's; PyYAML writes long and odd ones in a form of their own.
+    st.from_regex(r"[ -~]{1,60}", fullmatch=True),
+    st.recursive(
+        SCALARS | st.integers() | st.booleans() | st.none(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b/c", "d e", "y"]), inner),
+        max_leaves=8,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(TREES)
+@settings(deadline=None)
+def test_dumping_loses_nothing_and_is_what_the_safe_dumper_writes(tree):
+    assert yaml.safe_load(dump(tree)) == tree
+    assert dump(tree) == dump_with_pyyaml(tree)
 
 
 @pytest.mark.parametrize("text", ["y", "N", "on", "1e3", "0o17", "1_000", ".5", "0x1f", "2026-01-02", "1:30", "~", "="])
