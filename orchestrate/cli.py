@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS = {
     "audit": "Find every resource of ours that is still alive, and reap it.",
+    "calibrate": "Fit a cost table to measured cells, certify it, check a certificate.",
     "cells": "List, show and check the cell sets.",
     "doctor": "Say what this machine can run and what is missing.",
     "launch": "Run a cell set from plan to closed, verified receipts.",
