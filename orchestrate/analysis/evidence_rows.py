@@ -84,7 +84,9 @@ def _measured_cell(judged: CellJudgement) -> MeasuredCell:
     header = judged.header
     model, device = _object(header, "model"), _object(header, "device")
     shape = {**_object(header, "shape"), "layers": model.get("layers"), "gdn_layers": model.get("gdn_layers")}
-    rounds = {(one.role, one.label): tuple(one.elapsed_ms[turn] for turn in sorted(one.elapsed_ms)) for one in judged.measured}
+    rounds = {
+        (one.role, one.label): tuple(one.elapsed_ms[turn] for turn in sorted(one.elapsed_ms)) for one in judged.measured
+    }
     rows = [_reduced(item, rounds["candidate", item["label"]]) for item in header["candidates"]]
     candidates, wrong = parse_candidates(rows)
     if wrong:
@@ -145,5 +147,3 @@ def _positive(row: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidFieldError(f"has no {name}")
     return value
-
-

@@ -24,6 +24,7 @@ Vector = npt.NDArray[np.float64]
 _GRADIENT_TOLERANCE = 1e-10
 _LEAVES_AT = 1e-12
 _REFINEMENTS = 2
+_PIECE = 1 << 14
 _DEPENDENT = 1e-13
 """A pivot this small beside its diagonal is rounding: the column depends on those before it."""
 
@@ -47,10 +48,12 @@ class Deltas:
 
     def gradient(self, solution: Sequence[float]) -> list[float]:
         """Inner product of each column with the residual of `solution`."""
-        residual = self.target
-        for column, value in zip(self.columns, solution, strict=True):
-            if value != 0.0:
-                residual = residual - column * value
+        residual = self.target.copy()
+        for start in range(0, residual.size, _PIECE):
+            piece = residual[start : start + _PIECE]
+            for column, value in zip(self.columns, solution, strict=True):
+                if value != 0.0:
+                    piece -= column[start : start + _PIECE] * value
         return [_inner(column, residual) for column in self.columns]
 
 
@@ -101,7 +104,7 @@ def nnls(deltas: Deltas) -> tuple[float, ...]:
     size = len(deltas.columns)
     gram = deltas.gram()
     solution = [0.0] * size
-    gradient = deltas.gradient(solution)
+    moment = gradient = deltas.gradient(solution)
     tolerance = _GRADIENT_TOLERANCE * max([1.0, *(abs(value) for value in gradient)])
     active: list[int] = []
     refused: set[int] = set()
@@ -110,41 +113,53 @@ def nnls(deltas: Deltas) -> tuple[float, ...]:
         entering = max(waiting, key=lambda index: (gradient[index], -index), default=None)
         if entering is None or gradient[entering] <= tolerance:
             return tuple(solution)
-        proposal = _least_squares(deltas, gram, sorted([*active, entering]))
+        proposal = _least_squares(deltas, gram, moment, sorted([*active, entering]))
         if proposal is None or proposal[entering] <= _LEAVES_AT:
             refused.add(entering)  # it depends on the active columns: its gradient is rounding
             continue
         refused.clear()
         active = sorted([*active, entering])
-        solution, active = _stay_feasible(deltas, gram, solution, proposal, active)
+        solution, active = _stay_feasible(deltas, gram, moment, solution, proposal, active)
         gradient = deltas.gradient(solution)
 
 
 def _stay_feasible(
-    deltas: Deltas, gram: list[list[float]], solution: list[float], proposal: list[float] | None, active: list[int]
+    deltas: Deltas,
+    gram: list[list[float]],
+    moment: list[float],
+    solution: list[float],
+    proposal: list[float],
+    active: list[int],
 ) -> tuple[list[float], list[int]]:
     """Walk from `solution` towards the least squares of `active`, dropping each column that reaches zero on the way."""
-    while active and proposal is not None:
-        falling = [index for index in active if proposal[index] <= _LEAVES_AT]
-        if not falling:
-            return proposal, active
-        step = min(solution[index] / (solution[index] - proposal[index]) for index in falling)
-        moved = [old + step * (new - old) for old, new in zip(solution, proposal, strict=True)]
-        first = min(falling, key=lambda index: solution[index] / (solution[index] - proposal[index]))
+    while falling := [index for index in active if proposal[index] <= _LEAVES_AT]:
+        steps = {index: solution[index] / (solution[index] - proposal[index]) for index in falling}
+        first = min(falling, key=steps.__getitem__)
+        moved = [old + steps[first] * (new - old) for old, new in zip(solution, proposal, strict=True)]
         active = [index for index in active if moved[index] > _LEAVES_AT and index != first]
         solution = [moved[index] if index in active else 0.0 for index in range(len(moved))]
-        proposal = _least_squares(deltas, gram, active)
-    return solution, active
+        again = _least_squares(deltas, gram, moment, active)
+        if again is None:
+            return solution, active
+        proposal = again
+    return proposal, active
 
 
-def _least_squares(deltas: Deltas, gram: list[list[float]], active: list[int]) -> list[float] | None:
-    """The unconstrained solution on the columns `active`, zero elsewhere; None where they depend on each other."""
+def _least_squares(
+    deltas: Deltas, gram: list[list[float]], moment: list[float], active: list[int]
+) -> list[float] | None:
+    """The unconstrained solution on the columns `active`, zero elsewhere; None where they depend on each other.
+
+    `moment` is the gradient at zero.
+    """
     factor = _cholesky([[gram[row][column] for column in active] for row in active])
     if factor is None:
         return None
     solution = [0.0] * len(deltas.columns)
-    for _ in range(1 + _REFINEMENTS):
-        gradient = deltas.gradient(solution)
+    gradient = moment
+    for refinement in range(1 + _REFINEMENTS):
+        if refinement:
+            gradient = deltas.gradient(solution)
         for index, value in zip(active, _solve(factor, [gradient[index] for index in active]), strict=True):
             solution[index] += value
     return solution
@@ -178,5 +193,13 @@ def _solve(factor: list[list[float]], right: list[float]) -> list[float]:
 
 
 def _inner(one: Vector, other: Vector) -> float:
-    """The inner product, added from the first row to the last: `accumulate` has no choice of order, `dot` has."""
-    return float(np.add.accumulate(one * other)[-1]) if one.size else 0.0
+    """The inner product, added from the first row to the last: `accumulate` has no choice of order, `dot` has.
+
+    In pieces that stay in the cache; each goes on from the sum of the one before, so the order is one.
+    """
+    total = 0.0
+    for start in range(0, one.size, _PIECE):
+        products = one[start : start + _PIECE] * other[start : start + _PIECE]
+        products[0] += total
+        total = float(np.add.accumulate(products, out=products)[-1])
+    return total

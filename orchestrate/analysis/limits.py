@@ -11,8 +11,10 @@ __all__ = ["does_not_prove"]
 def does_not_prove(certificate: Mapping[str, Any]) -> list[str]:
     """The limits of `certificate`, in plain words."""
     said = [
-        "That the measurements are honest: whoever holds the file can make another one from other numbers. "
-        "Pin the digest (calibrate check --expect-sha256) or link a receipt.",
+        (
+            "That the measurements are honest: whoever holds the file can make another one from other numbers. "
+            "Pin the digest (calibrate check --expect-sha256) or link a receipt."
+        ),
         "Anything about a device, dtype, hidden size, layer geometry or parallel shape outside `admitted`.",
         "Absolute times: only the order of layouts within one cell is predicted.",
     ]
@@ -31,7 +33,9 @@ def does_not_prove(certificate: Mapping[str, Any]) -> list[str]:
             "its gates stand on cells of the fit."
         )
     if any(candidate["samples_ms"] is None for cell in certificate["cells"] for candidate in cell["candidates"]):
-        said.append("The shape of the noise: rounds were reduced to a median and a spread, intervals use a noise model.")
+        said.append(
+            "The shape of the noise: rounds were reduced to a median and a spread, intervals use a noise model."
+        )
     if certificate["schedules"] != ["fixed"]:
         said.append("Equal care for every candidate: a racing schedule stopped measuring those that were decided.")
     if certificate["production"] is None:

@@ -109,10 +109,7 @@ def metrics(cells: Sequence[MeasuredCell], table: Mapping[str, int]) -> Metrics:
 def predictions(cell: MeasuredCell, table: Mapping[str, int]) -> list[int]:
     """The predicted cost of each candidate: thousandths of a us times 1024, whole numbers."""
     coefficients = [table[term] for term in TERMS]
-    return [
-        sum(map(operator.mul, coefficients, cost_terms(each.features, cell.facts)))
-        for each in cell.candidates
-    ]
+    return [sum(map(operator.mul, coefficients, cost_terms(each.features, cell.facts))) for each in cell.candidates]
 
 
 def cell_result(cell: MeasuredCell, predicted: Sequence[int]) -> CellResult:

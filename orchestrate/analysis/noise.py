@@ -59,9 +59,7 @@ def standard_error_ms(candidate: Candidate) -> float:
 def tie_band_pct(one: Candidate, other: Candidate) -> float:
     """How far apart two medians must be, in percent of the faster, to be told apart at `TIE_BAND_Z`."""
     first, second = standard_error_ms(one), standard_error_ms(other)
-    return (
-        TIE_BAND_Z * math.sqrt(first * first + second * second) / min(one.median_ms, other.median_ms) * 100
-    )
+    return TIE_BAND_Z * math.sqrt(first * first + second * second) / min(one.median_ms, other.median_ms) * 100
 
 
 def simulated_rounds_ms(candidate: Candidate, normals: Vector) -> Vector:

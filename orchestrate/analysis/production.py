@@ -25,14 +25,16 @@ def production_regret(cells: Sequence[MeasuredCell], table: Mapping[str, int]) -
         best_ms = min(candidate.median_ms for candidate in cell.candidates)
         if cell.production is None:
             continue
-        entries.append({
-            "cell": cell.key,
-            "picked": cell.production.label,
-            "rule": cell.production.rule,
-            "regret_pct": (cell.production.median_ms - best_ms) / best_ms * 100,
-            "table_selects": result.selected,
-            "table_regret_pct": result.regret_pct,
-        })
+        entries.append(
+            {
+                "cell": cell.key,
+                "picked": cell.production.label,
+                "rule": cell.production.rule,
+                "regret_pct": (cell.production.median_ms - best_ms) / best_ms * 100,
+                "table_selects": result.selected,
+                "table_regret_pct": result.regret_pct,
+            }
+        )
     regrets = [entry["regret_pct"] for entry in entries]
     median, p95 = median_and_p95(regrets)
     return {

@@ -145,7 +145,9 @@ def _candidate(row: object) -> Candidate:
     max_depth, packed_tokens, segment_count, count = (_whole(numbers, name, least=1) for name in numbers)
     histogram = tuple(_whole({"bound": each}, "bound", least=0) for each in _histogram(below, label))
     if list(histogram) != sorted(histogram) or histogram[-1] > segment_count:
-        raise InvalidFieldError(f"{label!r} has a histogram that is not a running count of its {segment_count} segments")
+        raise InvalidFieldError(
+            f"{label!r} has a histogram that is not a running count of its {segment_count} segments"
+        )
     median_ms, spread_pct = _number(median, f"{label!r}: median_ms"), _number(spread, f"{label!r}: spread_pct")
     if median_ms <= 0:
         raise InvalidFieldError(f"{label!r}: median_ms is {median_ms}, a time is above zero")

@@ -37,9 +37,9 @@ class SelectionLoss:
         )
         self._rows = np.arange(len(cells))
         self._predicted = np.full((len(cells), width), np.inf)
-        self._regret = np.full(len(cells) * width, np.nan)
-        self._regret[self._places] = [value for cell in cells for value in regrets_pct(cell)]
-        self._regret = self._regret.reshape(len(cells), width)
+        regret = np.full(len(cells) * width, np.nan)
+        regret[self._places] = [value for cell in cells for value in regrets_pct(cell)]
+        self._regret = regret.reshape(len(cells), width)
         self._faster, self._slower = _ordered_pairs(cells, starts)
 
     def __call__(self, coefficients: Sequence[float], *, above: float = math.inf) -> float:

@@ -225,9 +225,7 @@ def _too_little(study: Study) -> Iterator[Gap]:
                 f"is too small: {pairs} pairs more than {ORDERED_PCT:g}% apart, needs at least {LEAST_HELD_OUT_PAIRS}",
             )
     if (deciding := _deciding(training)) < LEAST_TRAINING_CELLS:
-        yield Gap(
-            "the training cells", f"are too few: {deciding} with a choice, needs at least {LEAST_TRAINING_CELLS}"
-        )
+        yield Gap("the training cells", f"are too few: {deciding} with a choice, needs at least {LEAST_TRAINING_CELLS}")
 
 
 def _deciding(cells: Iterable[MeasuredCell]) -> int:

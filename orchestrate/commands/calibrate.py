@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from orchestrate.analysis.cost_table import TABLES_DIR, CostTable, cost_table_as
 from orchestrate.analysis.cost_terms import TERMS
 from orchestrate.analysis.equivalence import collinear_terms, compare_tables
 from orchestrate.analysis.fit import fit_table
-from orchestrate.analysis.gates import gates
 from orchestrate.analysis.intervals import resample
 from orchestrate.analysis.metrics import metrics
 from orchestrate.analysis.study import Study
@@ -97,9 +95,7 @@ def fit_command(*, table_id: str | None, shipped: str | None, as_json: bool, **g
         "comparison": None,
     }
     if beside is not None:
-        answer["comparison"] = compare_tables(
-            study.cells, beside.table, fit.table, resample(study.cells, seed=_SEED)
-        )
+        answer["comparison"] = compare_tables(study.cells, beside.table, fit.table, resample(study.cells, seed=_SEED))
     if as_json:
         click.echo(json.dumps(answer, sort_keys=True))
     else:
@@ -272,9 +268,10 @@ def _certificate_lines(certificate: Mapping[str, Any]) -> Sequence[str]:
     lines += _comparison_lines(certificate["comparison"])
     if certificate["production"] is not None:
         production = certificate["production"]
+        fitted_pct = production["fitted"]["max_regret_pct"]
         lines.append(
-            f"production regret: median {production['median_regret_pct']:.3f}%, most {production['max_regret_pct']:.3f}%"
-            f" (fitted table on the same cells: most {production['fitted']['max_regret_pct']:.3f}%)"
+            f"production regret: median {production['median_regret_pct']:.3f}%, "
+            f"most {production['max_regret_pct']:.3f}%; the table on the same cells: most {fitted_pct:.3f}%"
         )
     admitted = certificate["admitted"]
     lines.append(f"admitted: {'nowhere' if admitted is None else json.dumps(admitted, sort_keys=True)}")
@@ -336,7 +333,7 @@ def _write(path: Path, data: bytes) -> None:
     torn = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         torn.write_bytes(data)
-        os.replace(torn, path)
+        torn.replace(path)
     except OSError as error:
         torn.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror}", remedy="name a place that can be written") from error

@@ -41,56 +41,62 @@ class Given:
 
 def input_options(function: _Function) -> _Function:
     """Add the options that name the input; the function gets them by the names that `read_study` takes."""
-    for option in reversed((
-        click.argument("more", nargs=-1, type=_EXISTING, metavar="[FILE]..."),
-        click.option("--cells", multiple=True, type=_EXISTING_FILE, metavar="FILE", help="Reduced cells (JSON lines)."),
-        click.option(
-            "--evidence",
-            multiple=True,
-            type=_EXISTING,
-            metavar="FILE...",
-            help="Evidence rows of the harness: files, or folders that hold rows.jsonl files.",
-        ),
-        click.option(
-            "--run",
-            "runs",
-            multiple=True,
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="The run directory that measured the evidence: linked by its closure. Alone it names the evidence.",
-        ),
-        click.option("--manifest", type=_EXISTING_FILE, metavar="FILE", help="Which cells and candidates to expect."),
-        click.option(
-            "--cell-set",
-            "cell_sets",
-            multiple=True,
-            metavar="SET",
-            help="Sets of the manifest that must be there whole [default: those with a cell in the input].",
-        ),
-        click.option(
-            "--holdout",
-            multiple=True,
-            metavar="TEXT",
-            help="Hold out the cells whose key contains this text, beside the corpus cells of odd groups.",
-        ),
-        click.option(
-            "--exclude",
-            multiple=True,
-            metavar="KEY",
-            help="Leave this cell out; the manifest must list it with a reason.",
-        ),
-        click.option(
-            "--repeat",
-            type=click.IntRange(min=2),
-            default=DEFAULT_REPEAT,
-            show_default=True,
-            help="Rounds that each candidate of a reduced cell must have (evidence says its own).",
-        ),
-        click.option("--device-name", metavar="NAME", help="What reduced cells were measured on, 'NVIDIA H200'."),
-        click.option("--dtype", metavar="DTYPE", help="Their parameter type, such as torch.bfloat16."),
-        click.option("--hidden", type=click.IntRange(min=1), metavar="N", help="Their hidden size."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-    )):
+    for option in reversed(
+        (
+            click.argument("more", nargs=-1, type=_EXISTING, metavar="[FILE]..."),
+            click.option(
+                "--cells", multiple=True, type=_EXISTING_FILE, metavar="FILE", help="Reduced cells (JSON lines)."
+            ),
+            click.option(
+                "--evidence",
+                multiple=True,
+                type=_EXISTING,
+                metavar="FILE...",
+                help="Evidence rows of the harness: files, or folders that hold rows.jsonl files.",
+            ),
+            click.option(
+                "--run",
+                "runs",
+                multiple=True,
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                metavar="DIR",
+                help="The run that measured the evidence, linked by its closure. Alone it names the evidence.",
+            ),
+            click.option(
+                "--manifest", type=_EXISTING_FILE, metavar="FILE", help="Which cells and candidates to expect."
+            ),
+            click.option(
+                "--cell-set",
+                "cell_sets",
+                multiple=True,
+                metavar="SET",
+                help="Sets of the manifest that must be there whole [default: those with a cell in the input].",
+            ),
+            click.option(
+                "--holdout",
+                multiple=True,
+                metavar="TEXT",
+                help="Hold out the cells whose key contains this text, beside the corpus cells of odd groups.",
+            ),
+            click.option(
+                "--exclude",
+                multiple=True,
+                metavar="KEY",
+                help="Leave this cell out; the manifest must list it with a reason.",
+            ),
+            click.option(
+                "--repeat",
+                type=click.IntRange(min=2),
+                default=DEFAULT_REPEAT,
+                show_default=True,
+                help="Rounds that each candidate of a reduced cell must have (evidence says its own).",
+            ),
+            click.option("--device-name", metavar="NAME", help="What reduced cells were measured on, 'NVIDIA H200'."),
+            click.option("--dtype", metavar="DTYPE", help="Their parameter type, such as torch.bfloat16."),
+            click.option("--hidden", type=click.IntRange(min=1), metavar="N", help="Their hidden size."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        )
+    ):
         function = option(function)
     return function
 
@@ -199,9 +205,7 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: {error.strerror}", remedy="name a file that can be read") from error
 
 
-def _receipts(
-    runs: tuple[Path, ...], files: list[dict[str, Any]]
-) -> tuple[list[Mapping[str, Any]], list[Gap]]:
+def _receipts(runs: tuple[Path, ...], files: list[dict[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Gap]]:
     """The links to `runs`, whose receipts must bind every one of the evidence files."""
     links: list[Mapping[str, Any]] = []
     gaps: list[Gap] = []
@@ -221,12 +225,14 @@ def _receipts(
         if not count:
             gaps.append(Gap(place, "its receipts bind none of the evidence files"))
         bound |= ours
-        links.append({
-            "run_id": verification.run_id,
-            "closure_sha256": verification.closure_sha256,
-            "verdict": verification.verdict.label,
-            "files_bound": count,
-        })
+        links.append(
+            {
+                "run_id": verification.run_id,
+                "closure_sha256": verification.closure_sha256,
+                "verdict": verification.verdict.label,
+                "files_bound": count,
+            }
+        )
     if runs:
         gaps += [
             Gap(item["name"], "no receipt of a named run binds it") for item in files if item["sha256"] not in bound

@@ -1,4 +1,4 @@
-"""The geometry of a certificate's drawings, in the user units of each SVG. The template draws; nothing here knows SVG."""
+"""The geometry of a certificate's drawings, in the user units of each SVG. The template draws."""
 
 from __future__ import annotations
 
@@ -101,9 +101,7 @@ def scatters(certificate: Mapping[str, Any]) -> list[Scatter]:
         )
         note = f"up to +{max([*extra, *guess]):.0f}%"
         held_out = is_held_out(cell.key, holdout)
-        found.append(
-            Scatter(cell.key, held_out, _SIDE, _MARGIN, _SIDE - _MARGIN, dots, chosen["regret_pct"], note)
-        )
+        found.append(Scatter(cell.key, held_out, _SIDE, _MARGIN, _SIDE - _MARGIN, dots, chosen["regret_pct"], note))
     return found
 
 
@@ -140,4 +138,3 @@ def _scale(most: float) -> Callable[[float], float]:
 
 def _place(value: float | None, top: float) -> float | None:
     return None if value is None else round(100 * max(value, 0.0) / top, 3)
-
