@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import yaml
@@ -25,6 +26,7 @@ _SAFE_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@-]{0,119}", re.ASCII)
 _NOT_PLAIN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_MAX_REMEMBERED_LENGTH = 8192
 _QUOTABLE = re.compile(r"[ !#-\[\]-~]*", re.ASCII)
 _SCRIPT = re.compile(r"[!-~](?:[ -~]*[!-~])?\n(?:\n*[ -~]*[!-~]\n)*", re.ASCII)
 
@@ -119,20 +121,33 @@ def _emit_sequence(items: list[Any], first: str, indent: str, lines: list[str]) 
 def _scalar(value: Any, indent: str) -> str:
     """A scalar or an empty collection, without the line's end. Whatever is not plain to see is left to PyYAML."""
     match value:
+        case str() if len(value) <= _MAX_REMEMBERED_LENGTH:
+            return _remembered_string(value, indent)
         case str():
-            style = _style(value)
-            if style is None:
-                return value
-            if style == "|":
-                return "|\n" + textwrap.indent(value, f"{indent}  ").removesuffix("\n")
-            if _QUOTABLE.fullmatch(value):
-                return f'"{value}"'
+            return _string(value, indent)
         case bool():
             return "true" if value else "false"
         case int():
             return str(value)
         case None:
             return "null"
+    return _by_pyyaml(value)
+
+
+def _string(text: str, indent: str) -> str:
+    style = _style(text)
+    if style is None:
+        return text
+    if style == "|":
+        return "|\n" + textwrap.indent(text, f"{indent}  ").removesuffix("\n")
+    return f'"{text}"' if _QUOTABLE.fullmatch(text) else _by_pyyaml(text)
+
+
+# Most strings of a document are the template's own.
+_remembered_string = lru_cache(maxsize=4096)(_string)
+
+
+def _by_pyyaml(value: Any) -> str:
     return dump_with_pyyaml(value).removesuffix("...\n").removesuffix("\n")
 
 

@@ -210,7 +210,12 @@ def _start_live(stream: TextIO) -> Live:
     from rich.live import Live  # noqa: PLC0415
 
     # No refresh thread: the launcher forks, and a thread that holds rich's lock then would leave it locked.
-    live = Live(console=Console(file=stream), auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    live = Live(
+        console=Console(file=stream, force_terminal=True),
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
     live.start()
     return live
 
@@ -246,7 +251,7 @@ def _print_coloured(stream: TextIO, summary: RunSummary) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console(file=stream)
+    console = Console(file=stream, force_terminal=True)
     for line, style in _summary_lines(summary):
         console.print(Text(line, style=style), soft_wrap=True)
 

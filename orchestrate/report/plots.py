@@ -1,7 +1,7 @@
 """The geometry of the two drawings of a report: the time line of the stages, and the measured times of a cell.
 
-Horizontal places are percentages and vertical ones pixels, so that a drawing fills any width without scaling its
-text. The template draws; nothing in here knows SVG.
+Places are percentages of the width, so that a drawing fills any screen without scaling. The template draws; nothing
+in here knows SVG.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from orchestrate.report.words import duration
 
 __all__ = ["Plot", "Row", "Span", "Strip", "TimeLine", "candidate_plot", "time_line"]
 
-_ROW_PX = 36
 _MARGIN = 2.0
 """Percent kept free at both sides of a plot, so that no dot is cut."""
 
@@ -37,10 +36,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the time line: `left` and `width` in percent, `y` in pixels, `took` in words."""
+    """One row of the time line: `left` and `width` in percent, `took` in words."""
 
     span: Span
-    y: int
     left: float
     width: float
     took: str
@@ -52,7 +50,6 @@ class TimeLine:
 
     rows: tuple[Row, ...]
     ticks: tuple[tuple[float, str], ...]
-    height: int
     total: str
 
 
@@ -66,12 +63,13 @@ class Strip:
     label: str
     automatic: bool
     best: bool
-    y: int
     dots: tuple[tuple[float, int, float], ...]
     median: float
     low: float
     high: float
     median_ms: float
+    low_ms: float
+    high_ms: float
     relative: float | None
     spread: float
 
@@ -86,7 +84,6 @@ class Plot:
 
     strips: tuple[Strip, ...]
     ticks: tuple[tuple[float, str], ...]
-    height: int
     best: str | None
     regret: float | None
 
@@ -96,11 +93,10 @@ def time_line(spans: Sequence[Span]) -> TimeLine:
     starts = [span.start for span in spans if span.start is not None]
     ends = [span.end for span in spans if span.end is not None]
     if not starts or not ends:
-        return TimeLine((), (), 0, "")
+        return TimeLine((), (), "")
     begin = min(starts)
     total = max((max(ends) - begin).total_seconds(), 1e-3)
     rows = []
-    y = 0
     for span in spans:
         left, width, took = 0.0, 0.0, ""
         if span.start is not None and span.end is not None:
@@ -108,10 +104,9 @@ def time_line(spans: Sequence[Span]) -> TimeLine:
             left = 100 * (span.start - begin).total_seconds() / total
             width = max(100 * took_s / total, 0.5)
             left, took = max(min(left, 100 - width), 0.0), duration(took_s)
-        rows.append(Row(span, y, round(left, 3), round(width, 3), took))
-        y += _ROW_PX
-    ticks = tuple((share * 100, duration(share * total)) for share in (0.0, 0.25, 0.5, 0.75, 1.0))
-    return TimeLine(tuple(rows), ticks, y + 24, duration(total))
+        rows.append(Row(span, round(left, 3), round(width, 3), took))
+    ticks = tuple((share * 100, duration(share * total)) for share in (0.0, 0.5, 1.0))
+    return TimeLine(tuple(rows), ticks, duration(total))
 
 
 def candidate_plot(measured: Sequence[Measured]) -> Plot | None:
@@ -132,7 +127,7 @@ def candidate_plot(measured: Sequence[Measured]) -> Plot | None:
         return round(_MARGIN + (100 - 2 * _MARGIN) * (value - low) / (high - low), 3)
 
     strips = []
-    for index, one in enumerate(one for one in measured if one.elapsed_ms):
+    for one in (one for one in measured if one.elapsed_ms):
         values = sorted(one.elapsed_ms.values())
         middle = median(values)
         strips.append(
@@ -140,12 +135,13 @@ def candidate_plot(measured: Sequence[Measured]) -> Plot | None:
                 label=one.label,
                 automatic=one.role == "automatic",
                 best=one.role == "candidate" and one.label == best,
-                y=index * _ROW_PX,
                 dots=tuple((place(value), turn, value) for turn, value in sorted(one.elapsed_ms.items())),
                 median=place(middle),
                 low=place(values[0]),
                 high=place(values[-1]),
                 median_ms=middle,
+                low_ms=values[0],
+                high_ms=values[-1],
                 relative=None if best_ms is None else 100 * (middle - best_ms) / best_ms,
                 spread=100 * (values[-1] - values[0]) / middle,
             )
@@ -154,4 +150,4 @@ def candidate_plot(measured: Sequence[Measured]) -> Plot | None:
         (place(low + share * (high - low)), f"{low + share * (high - low):.4g} ms") for share in (0.0, 0.5, 1.0)
     )
     regret = next((strip.relative for strip in strips if strip.automatic), None)
-    return Plot(tuple(strips), ticks, len(strips) * _ROW_PX + 24, best, regret)
+    return Plot(tuple(strips), ticks, best, regret)

@@ -163,7 +163,7 @@ def _spans(record: RunRecord, words: Mapping[str, Mapping[str, Any]]) -> list[Sp
     for stage in Stage:
         receipt = newest.get(stage)
         if receipt is None:
-            spans.append(Span(f"{stage.value}: missing", None, None, "missing"))
+            spans.append(Span(stage.value, None, None, "missing"))
             continue
         state = "failed" if stage is Stage.RUN and receipt.facts.get("exit_code") != 0 else "done"
         spans.append(Span(stage.value, receipt.started_at, receipt.ended_at, state))
