@@ -7,6 +7,7 @@ A cell counts when every candidate, and `automatic`, has all its rounds; the jud
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +43,7 @@ def read_evidence(data: bytes, name: str, mandatory: MandatoryLabels) -> tuple[l
         expected = Expected(key, run_id, repeat, mandatory(key))
         judged = judge_cell(lines, expected)
         if judged.missing:
-            gaps.extend(Gap(f"{place} {key}", what) for what in judged.missing)
+            gaps.extend(_named(what, name, first, key) for what in judged.missing)
             continue
         if repeat < LEAST_ROUNDS:
             gaps.append(Gap(f"{place} {key}", f"has {repeat} round, needs at least {LEAST_ROUNDS}"))
@@ -54,6 +55,14 @@ def read_evidence(data: bytes, name: str, mandatory: MandatoryLabels) -> tuple[l
     if not cells and not gaps:
         gaps.append(Gap(name, "holds no evidence", damaged=True))
     return cells, gaps
+
+
+def _named(what: str, name: str, first: int, key: str) -> Gap:
+    """A gap of a judgement, which counts lines from the cell's own first one, at its line of the file."""
+    at = re.match(r"line ([0-9]+),? ?", what)
+    if at is None:
+        return Gap(f"{name} {key}", what)
+    return Gap(f"{name}:{first - 1 + int(at[1])} {key}", what[at.end() :])
 
 
 def _cells_of(data: bytes) -> list[tuple[int, list[bytes]]]:
