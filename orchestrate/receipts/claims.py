@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrate.receipts.journal_chain import JournalRecord
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.statement import Receipt, Stage
@@ -70,7 +71,9 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     if census.get("path") == "via-server":
         said.append("absence at the provider itself: the census asked through SkyPilot's server")
     if closure is not None and (tail := records_after(record, closure)):
-        said.append(f"what the journal says after the closure ({len(tail)}: {', '.join(tail[:5])})")
+        said.append(
+            f"what the journal says after the closure ({len(tail)}: {', '.join(later.kind for later in tail[:5])})"
+        )
     if record.journal is not None and record.journal.torn:
         said.append("the last line of the journal: it was cut while it was written, and left out")
     said.extend(
@@ -82,13 +85,13 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     return tuple(said)
 
 
-def records_after(record: RunRecord, closure: Receipt) -> list[str]:
-    """The kinds of the journal records that came after the head that `closure` names."""
+def records_after(record: RunRecord, closure: Receipt) -> tuple[JournalRecord, ...]:
+    """The journal records that came after the head that `closure` names."""
     claim = closure.facts.get("journal")
     count = claim.get("records") if isinstance(claim, Mapping) else None
     if record.journal is None or not isinstance(count, int) or count < 0:
-        return []
-    return [entry.kind for entry in record.journal.records[count:]]
+        return ()
+    return record.journal.records[count:]
 
 
 def _excluded(item: object) -> str:

@@ -73,7 +73,7 @@ class View:
     sentences: tuple[str, ...]
     line: TimeLine
     cells: tuple[CellView, ...]
-    steps: tuple[tuple[str, str, str, str], ...]
+    steps: tuple[tuple[str, ...], ...]
     decided_because: str
     census_path: str
     looks: tuple[Look, ...]
@@ -103,7 +103,7 @@ def make_view(record: RunRecord, found: Verification) -> View:
         line=time_line(_spans(record, words)),
         cells=tuple(_cell(cell, words.get(cell.key, {})) for cell in record.cells),
         steps=tuple(
-            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "at"))  # type: ignore[misc]
+            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "detail", "at"))
             for step in _objects(teardown.get("steps"))
         ),
         decided_because=_text(teardown.get("decided_because")),

@@ -446,6 +446,13 @@ def test_what_happened_after_the_closure_must_be_closed_too(builder):
     assert why(made.run_dir) == ""
 
 
+def test_a_journal_that_announces_another_closure_is_found(builder):
+    made = builder()
+    made.build()
+    made.note("closure", closure_sha256="0" * 64)
+    assert "announces another closure" in why(made.run_dir)
+
+
 def test_a_journal_rewritten_with_a_whole_chain_of_its_own_is_found(builder):
     made = builder()
     made.build()

@@ -146,7 +146,9 @@ def test_no_event_of_a_node_breaks_or_steers_the_terminal(event, interactive):
     [
         (-3, "0s"),
         (0, "0s"),
-        (0.04, "0.0s"),
+        (0.0004, "0s"),
+        (0.0161, "16ms"),
+        (0.0996, "0.1s"),
         (9.94, "9.9s"),
         (59.4, "59s"),
         (59.6, "1m 00s"),

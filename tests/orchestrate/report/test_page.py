@@ -61,7 +61,7 @@ def test_a_passed_run_shows_verdict_cells_times_teardown_and_what_is_not_proven(
         "receipts hold",
         "Teardown: proven",
         "Look 2",
-        "shared memory",
+        "shared-memory files of this run",
         "no_sharing",
         "22.00 ms",
         "+25.7 %",
