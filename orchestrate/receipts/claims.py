@@ -46,6 +46,8 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     census = record.stages.get(Stage.CENSUS)
     if census is not None and not census_gaps(census):
         said.append(f"two looks ({census.get('path')}) found nothing of this run left")
+    if facts.get("test_verdict") == "passed" and _node_told_its_sources(record):
+        said.append("the node digested its own sources at start and end, and they are the planned files")
     if facts.get("commit") and facts.get("dirty") is False:
         said.append(f"the plan names the commit {facts.get('commit')} with a clean tree")
     return tuple(said)
@@ -92,6 +94,11 @@ def records_after(record: RunRecord, closure: Receipt) -> tuple[JournalRecord, .
     if record.journal is None or not isinstance(count, int) or count < 0:
         return ()
     return record.journal.records[count:]
+
+
+def _node_told_its_sources(record: RunRecord) -> bool:
+    sources = record.stages.get(Stage.COLLECT, {}).get("sources")
+    return isinstance(sources, dict) and isinstance(sources.get("node"), dict)
 
 
 def _excluded(item: object) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrate.cells.cell import slug
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.statement import Stage, Subject, statement
 from orchestrate.receipts.store import ReceiptStore
 from orchestrate.verdict import Verdict
@@ -139,7 +140,7 @@ class RunBuilder:
             self.note("receipt", stage=stage.value, sha256=sha256)
         return sha256
 
-    def close(self, why: str = "the run is over", **more: Any) -> str:
+    def close(self, why: str = "the run is over", *, attempt: int = 1, **more: Any) -> str:
         closure = self.store.newest_closure()
         facts = {
             **self.closure_facts(),
@@ -148,7 +149,7 @@ class RunBuilder:
             **more,
         }
         plan = Subject("plan.json", sha256_hex((self.run_dir / "plan.json").read_bytes()))
-        return self.put(Stage.CLOSURE, self.facts_hook(Stage.CLOSURE, facts), [plan])
+        return self.put(Stage.CLOSURE, self.facts_hook(Stage.CLOSURE, facts), [plan], attempt)
 
     # What each stage says.
 
@@ -202,10 +203,15 @@ class RunBuilder:
                 }
                 for key in self.keys
             ],
-            "sources": {"start": "6" * 64, "end": "6" * 64},
+            "sources": self.sources(),
             "files": len(files),
             "bytes": sum(path.stat().st_size for path in files),
         }
+
+    def sources(self) -> dict[str, Any]:
+        source = self.plan["source"]
+        node = node_source_digest(source["pins"])
+        return {"start": source["pins_sha256"], "end": source["pins_sha256"], "node": {"start": node, "end": node}}
 
     def teardown_facts(self) -> dict[str, Any]:
         return {
