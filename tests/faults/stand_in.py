@@ -42,7 +42,7 @@ def rank(behaviour, index):
     if behaviour == "storm" and index == 0:
         storm()
     listener = socket.create_server(("127.0.0.1", 0))
-    shared = open(f"/dev/shm/stand_in_{os.getpid()}", "w")  # noqa: SIM115
+    shared = Path(f"/dev/shm/stand_in_{os.getpid()}").open("w")  # noqa: SIM115  # open as long as the rank lives
     shared.write(os.environ["ORCHESTRATE_RUN_ID"])
     shared.flush()
     if behaviour == "lend" and index == 0:
