@@ -169,11 +169,16 @@ def finish(evidence, plan, statuses, code):
     cells = [{"key": key, "status": status, "ran_with": []} for key, status in statuses.items()]
     document = {
         "schema": "harness.node/1", "run_id": plan["run_id"], "exit_code": code, "cells": cells,
-        "sources": {"start": "0" * 64, "end": "0" * 64},
+        "sources": {"start": sources(plan), "end": sources(plan)},
     }  # fmt: skip
     (evidence / "node.json").write_text(json.dumps(document))
     tell(evidence, event="node-ended")
     sys.exit(code)
+
+
+def sources(plan):
+    pins = {name: pin for name, pin in plan["source"]["pins"].items() if name.endswith((".py", ".json", ".txt"))}
+    return hashlib.sha256(json.dumps(pins, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def tell(evidence, **event):
