@@ -13,6 +13,7 @@ from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import changed_files
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.statement import Subject
 
@@ -55,7 +56,7 @@ class Collected:
     def gaps(self) -> tuple[str, ...]:
         """What is missing, cell by cell."""
         gaps = tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
-        if self.sources["start"] is None:
+        if self.sources["end"] is None:
             gaps = (*gaps, "nobody looked whether the sources stayed the same")
         return gaps or (() if self.cells else ("no cell was expected",))
 
@@ -91,10 +92,15 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
     changed = [] if pins is None else list(changed_files(planned, pins))
     node_sources = record.node.get("sources")
     seen = node_sources if isinstance(node_sources, dict) else {}
-    if pins is None:  # who looks from elsewhere, or later, has only the node's word
-        start, end = seen.get("start"), seen.get("end")
-    else:
-        start, end = plan.tree["source"]["pins_sha256"], sha256_hex(canonical_bytes(dict(pins)))
+    expected = node_source_digest(planned)
+    start = str(plan.tree["source"]["pins_sha256"])
+    end: str | None
+    if pins is not None:
+        end = sha256_hex(canonical_bytes(dict(pins)))
+    else:  # who looks from elsewhere, or later, has only the node's word
+        end = start if seen.get("end") == expected else None
+    if seen and seen.get("start") != expected:
+        changed.append("(the node ran other files than the planned ones)")
     if seen.get("start") != seen.get("end"):
         changed.append("(seen by the node)")
         end = f"changed on the node: {seen.get('end')}"

@@ -142,7 +142,12 @@ class Bed:
         """Run `orchestrate ARGUMENTS`; returns exit code, stdout, stderr."""
         environ = {**os.environ, "TMPDIR": str(self.temp)}
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrate", *arguments], capture_output=True, text=True, env=environ, timeout=90
+            [sys.executable, "-m", "orchestrate", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environ,
+            timeout=90,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -190,7 +195,7 @@ def content(path):
 
 
 def all_pids():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
 def read(pid, what):

@@ -42,7 +42,7 @@ def rank(behaviour, index):
     if behaviour == "storm" and index == 0:
         storm()
     listener = socket.create_server(("127.0.0.1", 0))
-    shared = open(f"/dev/shm/stand_in_{os.getpid()}", "w")  # noqa: SIM115
+    shared = Path(f"/dev/shm/stand_in_{os.getpid()}").open("w")  # noqa: SIM115  # open as long as the rank lives
     shared.write(os.environ["ORCHESTRATE_RUN_ID"])
     shared.flush()
     if behaviour == "lend" and index == 0:
@@ -169,11 +169,16 @@ def finish(evidence, plan, statuses, code):
     cells = [{"key": key, "status": status, "ran_with": []} for key, status in statuses.items()]
     document = {
         "schema": "harness.node/1", "run_id": plan["run_id"], "exit_code": code, "cells": cells,
-        "sources": {"start": "0" * 64, "end": "0" * 64},
+        "sources": {"start": sources(plan), "end": sources(plan)},
     }  # fmt: skip
     (evidence / "node.json").write_text(json.dumps(document))
     tell(evidence, event="node-ended")
     sys.exit(code)
+
+
+def sources(plan):
+    pins = {name: pin for name, pin in plan["source"]["pins"].items() if name.endswith((".py", ".json", ".txt"))}
+    return hashlib.sha256(json.dumps(pins, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def tell(evidence, **event):

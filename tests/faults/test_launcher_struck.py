@@ -1,6 +1,7 @@
 """The launcher is struck at each stage: what is left, what the journal tells, and the verdict."""
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,9 +81,14 @@ def test_launcher_and_warden_killed_together_leave_a_run_that_audit_closes(bed):
     for run in runs.values():
         run.strike([run.process.pid, run.warden()], signal.SIGKILL)
         run.process.wait()
+
+    def reap(run):
+        return bed.command("audit", "--runs-dir", str(run.runs_dir), "--run", run.run_id, "--reap")
+
+    with ThreadPoolExecutor(4) as pool:
+        done = dict(zip(runs, pool.map(reap, runs.values()), strict=True))
     for name, run in runs.items():
-        code, out, err = bed.command("audit", "--runs-dir", str(run.runs_dir), "--run", run.run_id, "--reap")
-        assert code == 0, (name, out, err)
+        assert done[name][0] == 0, (name, done[name])
         closure = run.gone()
         assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost"), name
         assert [record["facts"]["by"] for record in run.records() if record["kind"] == "takeover"] == ["audit"], name
@@ -119,7 +125,7 @@ def test_the_cancel_sequence_of_github_leaves_enough_for_the_next_step(bed):
     run.process.kill()
     run.strike([run.warden()], signal.SIGKILL)
     run.process.wait()
-    code, out, err = bed.command("teardown", run.run_id, "--runs-dir", str(run.runs_dir), "--json")
+    code, _, err = bed.command("teardown", run.run_id, "--runs-dir", str(run.runs_dir), "--json")
     assert code == 0, err
     closure = run.gone()
     assert closure["verdict"] == "cancelled"

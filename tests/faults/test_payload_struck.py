@@ -1,7 +1,6 @@
 """The payload is struck, or misbehaves: whose fault it is, and that nothing of it is left."""
 
 import json
-import os
 import signal
 import socket
 from pathlib import Path
@@ -158,9 +157,9 @@ def observed(run, kind):
 
 
 def commands():
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
             try:
-                yield int(name), Path(f"/proc/{name}/cmdline").read_bytes()
+                yield int(path.name), (path / "cmdline").read_bytes()
             except OSError:
                 continue

@@ -14,10 +14,10 @@ from harness.prefix_tree import PrefixTree, candidate_family
 SHORT = ((1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 9), (1, 2, 3, 8), (1, 2, 7, 7), (1, 6), (9, 9))
 # Nodes and tails longer and shorter than a block, so that full, partial and empty blocks all occur.
 LONG = (
-    tuple(range(400)) + (1, 2, 3),
-    tuple(range(400)) + tuple(range(300, 0, -1)),
-    tuple(range(150)) + tuple(range(500, 700)),
-    tuple(range(10)) + (5,),
+    (*range(400), 1, 2, 3),
+    (*range(400), *range(300, 0, -1)),
+    (*range(150), *range(500, 700)),
+    (*range(10), 5),
     (7, 7),
 )
 
