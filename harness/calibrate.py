@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.cells import Cell, parse_key
 from harness.errors import InputError, report
 from harness.processes import die_with_parent
+from harness.racing import Schedule
 from harness.trace.watchdog import Budgets, Heart, Phase, answer_with_stacks
 
 __all__ = ["UNSETTLED_EXIT_CODE", "Settings", "main", "settings_from"]
@@ -44,6 +45,7 @@ class Settings:
     corpus_sha256: str | None = None
     fingerprint: str | None = None
     process_group_timeout_s: float = Budgets().process_group_timeout_s
+    schedule: Schedule = Schedule.FIXED
 
 
 def main(argv: Sequence[str]) -> int:
@@ -106,6 +108,7 @@ def settings_from(options: argparse.Namespace, env: Mapping[str, str]) -> Settin
         corpus_sha256=options.corpus_sha256,
         fingerprint=options.fingerprint,
         process_group_timeout_s=options.process_group_timeout,
+        schedule=Schedule(options.schedule),
     )
 
 
@@ -126,6 +129,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--cell", required=True, metavar="KEY", help="workload|model|L<layers>|tp<T>|cp<C>[|g<group>]")
     parser.add_argument("--repeat", type=_count, default=8, metavar="N", help="measured rounds (default 8)")
+    parser.add_argument(
+        "--schedule",
+        choices=[schedule.value for schedule in Schedule],
+        default=Schedule.FIXED.value,
+        help="racing stops measuring a layout once it is decided that another one is faster (default fixed)",
+    )
     parser.add_argument("--evidence", type=Path, required=True, metavar="FILE", help="where the rows go; must be new")
     parser.add_argument("--device", choices=("cpu", "h200"), default="cpu", help="what to run on (default cpu)")
     parser.add_argument("--run-id", default="by-hand", metavar="ID", help="the run that the rows belong to")

@@ -88,7 +88,7 @@ def run_cell(
 
 def _run_to_end_row(calibration: Calibration, settings: Settings, evidence: EvidenceFile | None) -> CellOutcome:
     try:
-        outcome, reason = calibration.run(settings.repeat)
+        outcome, reason = calibration.run(settings.repeat, settings.schedule)
     except Exception as error:
         _end(evidence, CellOutcome.ERROR, f"{type(error).__name__}: {error}")
         raise
@@ -160,6 +160,7 @@ def _family(
         "torch": torch.__version__,
         "fingerprint": settings.fingerprint or _fingerprint(settings),
         "repeat": settings.repeat,
+        "schedule": settings.schedule,
         "candidates": [
             {"label": item.layout.label, "layout_sha256": item.sha256, "features": asdict(shape)}
             for item, shape in zip(items, shapes, strict=True)

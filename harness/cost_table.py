@@ -1,8 +1,8 @@
 """Which layout production would pick: by an admitted cost table, and outside every table by size.
 
 A cost table holds one integer coefficient per term; a layout's cost is the sum of coefficient times term. It is
-admitted for the devices, hidden sizes and dtypes that it was measured on and for nothing else. The terms are those of
-DESIGN section 12.
+admitted for the devices, dtypes, geometries and parallel shapes that it was measured on and for nothing else, as its
+certificate (`tables/certificates/`) says. The terms are those of DESIGN section 12.
 """
 
 from __future__ import annotations
@@ -44,10 +44,21 @@ class CostTable:
     device_names: tuple[str, ...]
     hidden_sizes: tuple[int, ...]
     param_dtypes: tuple[str, ...]
+    geometries: tuple[tuple[int, int], ...]
+    shapes: tuple[tuple[int, int], ...]
 
-    def admits(self, device_name: str, hidden: int, dtype: str) -> bool:
-        """Whether the table was measured on such a device and model; `dtype` as in `torch.bfloat16`."""
-        return device_name in self.device_names and hidden in self.hidden_sizes and dtype in self.param_dtypes
+    def admits(self, device_name: str, hidden: int, dtype: str, facts: Facts) -> bool:
+        """Whether the table was measured on such a device, model and parallel shape; `dtype` as in `torch.bfloat16`.
+
+        A geometry is (layers, gated delta net layers), a shape is (tp, cp).
+        """
+        return (
+            device_name in self.device_names
+            and hidden in self.hidden_sizes
+            and dtype in self.param_dtypes
+            and (facts.layers, facts.gdn_layers) in self.geometries
+            and (facts.tp, facts.cp) in self.shapes
+        )
 
     def cost(self, features: Features, facts: Facts) -> int:
         """The cost of a layout; only its order against other layouts of the same cell means anything."""
@@ -70,7 +81,7 @@ def automatic(
 
     The first table that admits the cell decides. Outside every table: fewest packed tokens, then fewest segments.
     """
-    table = next((each for each in tables if each.admits(device_name, hidden, dtype)), None)
+    table = next((each for each in tables if each.admits(device_name, hidden, dtype, facts)), None)
 
     def rank(index: int) -> tuple[int, int, int, int]:
         features = family[index]
@@ -115,17 +126,24 @@ def _below(features: Features, length: int) -> int:
 
 
 def _table(document: Place) -> CostTable:
-    fields = document.fields(("schema", "table_id", "envelope", "milli_us", "sha256"))
+    fields = document.fields(("schema", "table_id", "certificate_sha256", "envelope", "milli_us", "sha256"))
     fields["schema"].schema(_SCHEMA)
     coefficients = {name: place.integer(0) for name, place in fields["milli_us"].members().items()}
     digest = hashlib.sha256(json.dumps(coefficients, sort_keys=True).encode()).hexdigest()
     if fields["sha256"].text() != digest:
         raise fields["sha256"].error(f"the coefficients have the digest {digest}")
-    envelope = fields["envelope"].fields(("device_names", "hidden_sizes", "param_dtypes"))
+    envelope = fields["envelope"].fields(("device_names", "hidden_sizes", "param_dtypes", "geometries", "shapes"))
     return CostTable(
         table_id=fields["table_id"].text(),
         milli_us=coefficients,
         device_names=tuple(place.text() for place in envelope["device_names"].items()),
         hidden_sizes=tuple(place.integer(1) for place in envelope["hidden_sizes"].items()),
         param_dtypes=tuple(place.text() for place in envelope["param_dtypes"].items()),
+        geometries=tuple(_pair(place, "layers", "gdn_layers", least=0) for place in envelope["geometries"].items()),
+        shapes=tuple(_pair(place, "tp", "cp", least=1) for place in envelope["shapes"].items()),
     )
+
+
+def _pair(place: Place, first: str, second: str, *, least: int) -> tuple[int, int]:
+    fields = place.fields((first, second))
+    return fields[first].integer(1), fields[second].integer(least)

@@ -23,6 +23,7 @@ from harness.parallel.collectives import all_gather_object
 from harness.parallel.plan import compare_digests, make_plan
 from harness.parallel.topology import Topology
 from harness.prefix_tree import Layout, PrefixTree
+from harness.racing import Schedule, decided, leader
 from harness.rounds import Verdict, judge, rotation
 from harness.trace.recorder import Recorder
 from harness.trace.watchdog import Heart, Phase
@@ -118,9 +119,13 @@ class Calibration:
         self._forwards = 0
         self._needed_bytes: dict[Item, list[int]] = {}
         self._loss: float | None = None
+        self._times_ms: dict[Item, list[float]] = {item: [] for item in self._items}
 
-    def run(self, repeat: int) -> tuple[CellOutcome, str]:
+    def run(self, repeat: int, schedule: Schedule = Schedule.FIXED) -> tuple[CellOutcome, str]:
         """Warm every item up, then measure `repeat` rounds; returns the outcome and the reason for it, in words.
+
+        With the racing schedule a round leaves out the layouts that are decided, and the cell may end early. The
+        decision is a pure function of times that all ranks have, so all ranks take it alike.
 
         Raises:
             ValueError: the loss is not finite, or depends on the layout.
@@ -135,13 +140,16 @@ class Calibration:
         # A collection in the middle of a round would be measured as part of it; `_collect_garbage` runs between them.
         gc.disable()
         try:
+            racing = self._items
             for round_index in range(repeat):
-                for position, index in enumerate(rotation(len(self._items), round_index)):
-                    item = self._items[index]
+                turns = (self._items[index] for index in rotation(len(self._items), round_index))
+                for position, item in enumerate(item for item in turns if item in racing):
                     verdict = self._measure(item, round_index, repeat, position)
                     if verdict is not Verdict.USABLE:
                         outcome = CellOutcome.LIMIT if verdict is Verdict.LIMIT else CellOutcome.UNSETTLED
                         return outcome, _reason(outcome, item, f"in round {round_index}")
+                if schedule is Schedule.RACING:
+                    racing = self._still_racing(racing, round_index, repeat)
         finally:
             gc.enable()
         return CellOutcome.COMPLETE, ""
@@ -177,6 +185,7 @@ class Calibration:
             statuses = [result.status for result in results]
             verdict = judge(statuses, attempt)
             if verdict is Verdict.USABLE:
+                self._times_ms[item].append(_longest(results, lambda result: result.elapsed_ms))
                 self._write("measure", **self._measured(item, results), round=round_index, position=position)
                 return verdict
             self._write(
@@ -192,6 +201,25 @@ class Calibration:
             if verdict is not Verdict.AGAIN:
                 return verdict
             attempt += 1
+
+    def _still_racing(self, racing: tuple[Item, ...], round_index: int, repeat: int) -> tuple[Item, ...]:
+        """The items that the next round measures; `automatic` stays as long as the candidate that it picked."""
+        candidates = [item for item in self._items if item.role == "candidate"]
+        alive = [index for index, item in enumerate(candidates) if item in racing]
+        if not alive:
+            return racing
+        times_ms = [self._times_ms[item] for item in candidates]
+        first = candidates[leader(times_ms, alive)].layout
+        dropped = {candidates[index].layout for index in decided(times_ms, alive, repeat=repeat)}
+        if len(dropped) == len(alive) - 1 and len(candidates) > 1:
+            dropped = {item.layout for item in racing}  # the leader is alone: nothing is left to decide
+        if round_index + 1 < repeat:
+            for item in racing:
+                if item.layout in dropped:
+                    self._write(
+                        "decided", candidate=item.layout.label, role=item.role, round=round_index, leader=first.label
+                    )
+        return tuple(item for item in racing if item.layout not in dropped)
 
     def _run(self, item: Item, phase: Phase) -> RunResult:
         """One forward and backward of `item` on this rank."""

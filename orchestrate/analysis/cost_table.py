@@ -47,7 +47,7 @@ def read_cost_table(path: Path) -> CostTable:
         UsageError: the file is damaged, or its coefficients are not those of its digest.
     """
     document = read_json(path)
-    fields = document.fields(("schema", "table_id", "envelope", "milli_us", "sha256"), ("certificate_sha256",))
+    fields = document.fields(("schema", "table_id", "certificate_sha256", "envelope", "milli_us", "sha256"))
     fields["schema"].schema(COST_TABLE_SCHEMA)
     table = {name: _coefficient(place) for name, place in fields["milli_us"].fields(TERMS).items()}
     if fields["sha256"].text() != table_sha256(table):

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrate.analysis.gaps import Gap
 from orchestrate.analysis.measured import Candidate, Execution, MeasuredCell, Production, spread_pct
+from orchestrate.analysis.racing import rounds_of_race
 from orchestrate.analysis.reduced_cells import InputCell, InvalidFieldError, parse_candidates, parse_facts
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement, Expected, judge_cell
@@ -26,10 +27,13 @@ LEAST_ROUNDS = 2
 MandatoryLabels = Callable[[str], tuple[str, ...] | None]
 
 
-def read_evidence(data: bytes, name: str, mandatory: MandatoryLabels) -> tuple[list[InputCell], list[Gap]]:
+def read_evidence(
+    data: bytes, name: str, mandatory: MandatoryLabels, *, racing: bool = False
+) -> tuple[list[InputCell], list[Gap]]:
     """The cells of an evidence file (one, as the harness writes it, or several, one after the other) and its gaps.
 
     `mandatory` gives the labels that a cell must have measured, None where nobody outside the node can know them.
+    `racing` expects the racing schedule: a candidate may have fewer rounds where the rule gives it fewer.
     """
     cells: list[InputCell] = []
     gaps: list[Gap] = []
@@ -40,7 +44,7 @@ def read_evidence(data: bytes, name: str, mandatory: MandatoryLabels) -> tuple[l
             gaps.append(Gap(f"{name}:{first}", "is not the cell row that evidence begins with", damaged=True))
             continue
         key, run_id, repeat = header
-        expected = Expected(key, run_id, repeat, mandatory(key))
+        expected = Expected(key, run_id, repeat, mandatory(key), racing=racing)
         judged = judge_cell(lines, expected)
         if judged.missing:
             gaps.extend(_named(what, name, first, key) for what in judged.missing)
@@ -48,8 +52,11 @@ def read_evidence(data: bytes, name: str, mandatory: MandatoryLabels) -> tuple[l
         if repeat < LEAST_ROUNDS:
             gaps.append(Gap(f"{place} {key}", f"has {repeat} round, needs at least {LEAST_ROUNDS}"))
             continue
+        if racing and (unruled := _unruled(judged, repeat)):
+            gaps.extend(Gap(f"{place} {key}", what) for what in unruled)
+            continue
         try:
-            cells.append(InputCell(_measured_cell(judged), place))
+            cells.append(InputCell(_measured_cell(judged, "racing" if racing else "fixed"), place))
         except InvalidFieldError as error:
             gaps.append(Gap(f"{place} {key}", f"the cell row {error}", damaged=True))
     if not cells and not gaps:
@@ -89,7 +96,7 @@ def _header(line: bytes) -> tuple[str, str, int] | None:
             return None
 
 
-def _measured_cell(judged: CellJudgement) -> MeasuredCell:
+def _measured_cell(judged: CellJudgement, schedule: str) -> MeasuredCell:
     header = judged.header
     model, device = _object(header, "model"), _object(header, "device")
     shape = {**_object(header, "shape"), "layers": model.get("layers"), "gdn_layers": model.get("gdn_layers")}
@@ -114,7 +121,20 @@ def _measured_cell(judged: CellJudgement) -> MeasuredCell:
         ),
         production=Production(automatic["label"], _text(automatic, "rule"), statistics.median(picked), len(picked)),
         run_id=str(header["run_id"]),
+        schedule=schedule,
     )
+
+
+def _unruled(judged: CellJudgement, repeat: int) -> list[str]:
+    """Where a race did not go by its rule: the decisions are made again from the rounds."""
+    candidates = [one for one in judged.measured if one.role == "candidate"]
+    samples_ms = [[one.elapsed_ms[turn] for turn in sorted(one.elapsed_ms)] for one in candidates]
+    rounds = rounds_of_race(samples_ms, repeat)
+    return [
+        f"{one.label!r} has {len(one.elapsed_ms)} rounds, the rule of the race gives it {count}"
+        for one, count in zip(candidates, rounds, strict=True)
+        if len(one.elapsed_ms) != count
+    ]
 
 
 def _reduced(item: dict[str, Any], samples_ms: tuple[float, ...]) -> list[object]:

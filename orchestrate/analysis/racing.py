@@ -24,7 +24,7 @@ from orchestrate.analysis.measured import MeasuredCell
 from orchestrate.analysis.noise import median_of, simulated_rounds_ms
 from orchestrate.analysis.random_bits import Stream
 
-__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "Race", "decided", "race", "simulate", "t_quantile"]
+__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "Race", "decided", "race", "rounds_of_race", "simulate", "t_quantile"]
 
 ERROR_PROBABILITY = 0.001
 """The probability, for one cell, that a layout is dropped that the leader does not beat."""
@@ -102,6 +102,25 @@ def race(time_ms: Vector, *, error: float = ERROR_PROBABILITY) -> Race:
         median_ms=median_ms,
         fixed_median_ms=fixed_median_ms,
     )
+
+
+def rounds_of_race(samples_ms: Sequence[Sequence[float]], repeat: int) -> list[int]:
+    """How many rounds the rule gives each layout, from the rounds that were measured, in the order of the family.
+
+    Where a layout has fewer rounds than the rule asks for, the answer is what it asks for at least.
+    """
+    layouts = len(samples_ms)
+    alive = np.ones((1, layouts), np.bool_)
+    rounds = [0] * layouts
+    for done in range(1, repeat + 1):
+        if layouts > 1 and int(alive.sum()) < 2:
+            return rounds
+        rounds = [count + int(flag) for count, flag in zip(rounds, alive[0], strict=True)]
+        if any(flag and len(samples) < done for flag, samples in zip(alive[0], samples_ms, strict=True)):
+            return rounds
+        whole = [[*samples[:done], *[1.0] * (done - len(samples))] for samples in samples_ms]
+        alive &= ~decided(np.array([whole]), alive, layouts=layouts, repeat=repeat)
+    return rounds
 
 
 def simulate(

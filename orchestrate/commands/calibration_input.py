@@ -91,6 +91,13 @@ def input_options(function: _Function) -> _Function:
                 show_default=True,
                 help="Rounds that each candidate of a reduced cell must have (evidence says its own).",
             ),
+            click.option(
+                "--schedule",
+                type=click.Choice(["fixed", "racing"]),
+                default="fixed",
+                show_default=True,
+                help="How evidence was measured; racing gives fewer rounds to layouts that were decided.",
+            ),
             click.option("--device-name", metavar="NAME", help="What reduced cells were measured on, 'NVIDIA H200'."),
             click.option("--dtype", metavar="DTYPE", help="Their parameter type, such as torch.bfloat16."),
             click.option("--hidden", type=click.IntRange(min=1), metavar="N", help="Their hidden size."),
@@ -112,6 +119,7 @@ def read_study(
     holdout: tuple[str, ...],
     exclude: tuple[str, ...],
     repeat: int,
+    schedule: str,
     device_name: str | None,
     dtype: str | None,
     hidden: int | None,
@@ -141,7 +149,9 @@ def read_study(
     if cell_sets and manifest is None:
         raise UsageError("--cell-set names sets of a manifest, and there is none", remedy="give --manifest FILE too")
     expected = None if manifest is None else read_manifest(manifest)
-    inputs, gaps, files = _read_files(cells, _evidence_files(evidence, runs), execution, expected)
+    inputs, gaps, files = _read_files(
+        cells, _evidence_files(evidence, runs), execution, expected, racing=schedule == "racing"
+    )
     receipts, wrong = _receipts(runs, files)
     gaps += wrong
     selection = Selection(holdout, exclude, repeat, cell_sets or None)
@@ -162,7 +172,12 @@ def _stated_execution(device_name: str | None, dtype: str | None, hidden: int | 
 
 
 def _read_files(
-    cells: tuple[Path, ...], evidence: list[Path], execution: Execution | None, manifest: Manifest | None
+    cells: tuple[Path, ...],
+    evidence: list[Path],
+    execution: Execution | None,
+    manifest: Manifest | None,
+    *,
+    racing: bool,
 ) -> tuple[list[InputCell], list[Gap], list[dict[str, Any]]]:
     labels = {one.key: one.candidates for expected in (manifest.sets.values() if manifest else ()) for one in expected}
     inputs: list[InputCell] = []
@@ -175,7 +190,7 @@ def _read_files(
             if kind == "cells":
                 found, wrong = read_reduced_cells(data, str(path), execution)
             else:
-                found, wrong = read_evidence(data, str(path), labels.get)
+                found, wrong = read_evidence(data, str(path), labels.get, racing=racing)
             inputs += found
             gaps += wrong
             files.append({"name": name, "kind": kind, "sha256": sha256_hex(data)})

@@ -47,6 +47,7 @@ class Expected:
     run_id: str
     repeat: int
     candidates: tuple[str, ...] | None = None
+    racing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class _Reading:
         self.equal: Mapping[str, str] = {}
         self.automatic: str | None = None
         self.rounds: dict[tuple[str, str], dict[int, float]] = {}
+        self.decided: dict[tuple[object, object], object] = {}
         self.outcome: str | None = None
 
     def take(self, number: int, line: bytes) -> None:
@@ -135,6 +137,8 @@ class _Reading:
             self.take_measure(where, row)
         elif kind == "end":
             self.take_end(where, row)
+        elif kind == "decided" and self.expected.racing:
+            self.decided[str(row.get("role")), str(row.get("candidate"))] = row.get("round")
         elif kind != "warmup":
             self.gap(f"{where} is a row of unknown kind {str(kind)[:40]!r}")
 
@@ -150,6 +154,9 @@ class _Reading:
         ):
             if row.get(name) != ours or isinstance(row.get(name), bool):
                 self.gap(f"{where} says {name} {str(row.get(name))[:80]!r}, the plan says {ours!r}")
+        schedule = "racing" if self.expected.racing else "fixed"
+        if row.get("schedule", "fixed") != schedule:
+            self.gap(f"{where} was measured with the schedule {str(row.get('schedule'))[:40]!r}, not {schedule!r}")
         self.world = self.read_world(where, row)
         self.read_candidates(where, row)
 
@@ -246,6 +253,9 @@ class _Reading:
 
     def check_rounds(self, role: str, label: str) -> None:
         rounds, repeat = self.rounds.get((role, label), {}), self.expected.repeat
+        last = self.decided.get((role, label))
+        if _is_count(last, least=0) and last < repeat:
+            repeat = last + 1
         if set(rounds) != set(range(repeat)):
             name = "automatic" if role == "automatic" else repr(label[:80])
             self.gap(f"{name} has {len(rounds)} usable rounds of {repeat}")

@@ -91,3 +91,18 @@ def test_a_table_picks_a_layout_that_no_other_undercuts(family):
 def test_a_table_is_not_used_outside_of_what_it_was_measured_on(elsewhere):
     family = [Features(10, 3, 2, (3,) * 8), Features(9, 9, 5, (9,) * 8)]
     assert automatic(family, FACTS, load_tables(), **H200 | elsewhere).rule == "fewest-tokens"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(tp=2, cp=2, layers=32, gdn_layers=24),
+        Facts(tp=1, cp=8, layers=32, gdn_layers=24),
+        Facts(tp=1, cp=4, layers=32, gdn_layers=0),
+        Facts(tp=1, cp=4, layers=64, gdn_layers=48),
+    ],
+)
+def test_a_table_is_not_used_for_another_parallel_shape_or_geometry(facts):
+    family = [Features(10, 3, 2, (3,) * 8), Features(9, 9, 5, (9,) * 8)]
+    assert automatic(family, FACTS, load_tables(), **H200).rule == "table dense-h2560-h200-bf16"
+    assert automatic(family, facts, load_tables(), **H200).rule == "fewest-tokens"
