@@ -1,0 +1,77 @@
+"""The racing rule on the node, and that it is the rule that the workstation judges by."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import racing
+from harness.calibrate import _parser
+from harness.racing import Schedule, decided, leader
+from orchestrate.analysis import racing as simulated
+
+TIMES = st.floats(0.5, 500.0)
+
+
+def race(times_ms, repeat):
+    """Rounds of each layout under the node's rule."""
+    alive, rounds = list(range(len(times_ms))), [0] * len(times_ms)
+    for done in range(1, repeat + 1):
+        if len(times_ms) > 1 and len(alive) < 2:
+            break
+        for index in alive:
+            rounds[index] += 1
+        dropped = decided([times[:done] for times in times_ms], alive, repeat=repeat)
+        alive = [index for index in alive if index not in dropped]
+    return rounds, alive
+
+
+def test_the_constants_are_the_same_on_both_sides():
+    assert racing.ERROR_PROBABILITY == simulated.ERROR_PROBABILITY
+    assert racing.LEAST_ROUNDS == simulated.LEAST_ROUNDS
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 9), st.sampled_from([0.001, 0.01, 0.1, 1.0]), st.integers(3, 8))
+def test_both_sides_decide_alike_to_the_last_bit(seed, layouts, noise, repeat):
+    draw = np.random.default_rng(seed)
+    means = draw.choice([100.0, 101.0, 103.0, 110.0, 150.0], layouts)
+    times_ms = np.abs(means[:, None] * (1 + noise * draw.standard_normal((layouts, repeat)))) + 0.1
+    rounds, alive = race(times_ms.tolist(), repeat)
+    whole = simulated.race(times_ms[None])
+    assert whole.rounds[0].tolist() == rounds
+    assert int(whole.selected[0]) in alive
+    given_ms = [row[:count] for row, count in zip(times_ms.tolist(), rounds, strict=True)]
+    assert simulated.rounds_of_race(given_ms, repeat) == rounds
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(TIMES, min_size=5, max_size=5), min_size=1, max_size=6))
+def test_the_leader_is_never_dropped(times_ms):
+    alive = list(range(len(times_ms)))
+    dropped = decided(times_ms, alive, repeat=8)
+    assert leader(times_ms, alive) not in dropped
+    assert dropped <= set(alive)
+
+
+def test_nothing_is_decided_before_the_third_round():
+    assert not decided([[1.0, 1.0], [9.0, 9.0]], [0, 1], repeat=8)
+    assert decided([[1.0, 1.0, 1.0], [9.0, 9.0, 9.1]], [0, 1], repeat=8) == {1}
+
+
+def test_one_that_was_dropped_is_not_looked_at_again():
+    times_ms = [[1.0, 1.0, 1.0, 1.1], [9.0, 9.0, 9.1], [1.0, 1.1, 1.0, 1.0]]
+    assert decided(times_ms, [0, 2], repeat=8) == frozenset()
+
+
+def test_a_race_that_was_cut_short_by_hand_is_seen():
+    times_ms = [[1.0, 1.01, 1.0, 1.02, 1.0], [1.0, 1.0, 1.01, 1.0, 1.0]]
+    assert simulated.rounds_of_race([times_ms[0], times_ms[1][:4]], 8)[1] == 5
+
+
+def test_the_fixed_schedule_is_the_default():
+    arguments = ["--cell", "k", "--evidence", "f"]
+    assert _parser().parse_args(arguments).schedule == Schedule.FIXED
+    assert _parser().parse_args([*arguments, "--schedule", "racing"]).schedule == Schedule.RACING
+    with pytest.raises(SystemExit):
+        _parser().parse_args([*arguments, "--schedule", "quick"])
