@@ -61,7 +61,10 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     if pinned:
         said[0] += " (the expected closure pins these files to the digest that you gave)"
     else:
-        said.append("that this is the run you saw: give --expect-closure with the digest noted when the run ended")
+        said.append(
+            "that this is the run you saw, or its newest state (later closures may have been taken away): give "
+            "--expect-closure with the digest noted when the run ended"
+        )
     said.append("that the node measured honestly: whoever ran it could have written other rows")
     if facts.get("device") != "h200":
         said.append(f"no GPU evidence: the run was on {_text(facts.get('device')) or 'an unknown device'}")

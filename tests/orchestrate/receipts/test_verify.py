@@ -48,7 +48,7 @@ def test_a_whole_passed_run_holds_and_says_what_it_proves_and_what_not(builder):
     assert "2 of 2 expected cells" in proves
     assert "not signed" in not_proven
     assert "no GPU evidence" in not_proven
-    assert "give --expect-closure" in not_proven
+    assert "--expect-closure" in not_proven
 
 
 def test_a_failed_run_holds_as_failed_and_is_not_taken_for_passed(builder):
@@ -169,6 +169,13 @@ def test_every_kind_of_file_alone_makes_it_fail_when_it_is_changed_cut_grown_or_
             allowed = (name, damaged) in [("token", None), ("journal.jsonl", original[:-2])]
             assert not found.holds or allowed, (name, damaged and len(damaged))
             shutil.rmtree(copy)
+
+
+def test_a_receipt_under_another_name_is_found(builder):
+    run_dir = builder().build()
+    path = receipt_of(run_dir, Stage.RUN)
+    path.rename(path.with_name(f"{'0' * 64}.json"))
+    assert "does not have the content that its name promises" in why(run_dir)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
@@ -629,3 +636,17 @@ def test_a_problem_text_can_not_steer_a_terminal(builder):
     made.put(Stage.CENSUS, {"looks": "\x1b[2J\n\x07"}, [plan])
     made.close(device="\x1b]0;owned\x07")
     assert "\x1b" not in why(made.run_dir)
+
+
+def test_an_older_state_of_a_run_is_whole_and_only_the_expected_closure_tells(builder):
+    made = builder()
+    made.build()
+    before = {path: path.read_bytes() for path in made.run_dir.rglob("*") if path.is_file()}
+    made.write_stage(Stage.CENSUS, attempt=2)
+    newest = made.close("a later look", attempt=2)
+    for path in list(made.run_dir.rglob("*.json*")):
+        path.write_bytes(before[path]) if path in before else path.unlink()
+    found = verify_run(made.run_dir)
+    assert found.holds
+    assert "later closures may have been taken away" in " | ".join(found.does_not_prove)
+    assert "is not in this run" in why(made.run_dir, expect_closure=newest)
