@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,9 +25,13 @@ __all__ = ["command"]
     "-o", "--output", type=click.Path(path_type=Path, allow_dash=True), default=Path("report.html"), show_default=True,
     help="Where to write the page; - is standard output.",
 )  # fmt: skip
+@click.option(
+    "--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="A certificate that this run measured: its pictures go on the page.",
+)  # fmt: skip
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
+def command(run: str, output: Path, certificate: Path | None, runs_dir: Path, as_json: bool) -> int:
     """Write a run as one HTML page that needs nothing else: verdict, stages, measured times, teardown, receipts.
 
     It works for every run, also one that failed, was cancelled or never got a closure: what is missing is shown as
@@ -34,6 +40,7 @@ def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
     \b
     Example:
       orchestrate report r20260102-030405-0a1b2c -o report.html
+      orchestrate report r20260102-030405-0a1b2c --certificate certificate.json
     """
     from orchestrate.report.html import render_page  # noqa: PLC0415 - jinja2 is slow to import
 
@@ -41,7 +48,8 @@ def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
         raise UsageError("both the page and JSON are to go to standard output", remedy="give --output a file")
     record = load_record(locate_run(run, runs_dir))
     found = verify_record(record)
-    page = render_page(record, found, made_at=datetime.now(UTC), live=_is_live(record))
+    held = None if certificate is None else _certificate_of(certificate, found.run_id)
+    page = render_page(record, found, made_at=datetime.now(UTC), live=_is_live(record), certificate=held)
     if str(output) == "-":
         click.echo(page, nl=False)
         return 0
@@ -54,6 +62,18 @@ def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
         click.echo(json.dumps(said, sort_keys=True))
     click.echo(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
     return 0
+
+
+def _certificate_of(path: Path, run_id: str | None) -> Mapping[str, Any]:
+    """The certificate in `path`, which must hold and link the run."""
+    from orchestrate.analysis.check import check_certificate  # noqa: PLC0415 - numpy is slow to import
+
+    checked = check_certificate(path.read_bytes())
+    if not checked.holds or checked.certificate is None:
+        raise UsageError(f"{path} does not hold: {checked.problems[0]}", remedy="run orchestrate calibrate check")
+    if run_id not in {receipt["run_id"] for receipt in checked.certificate["receipts"]}:
+        raise UsageError(f"{path} does not link the run {run_id}", remedy="certify with --run RUN_DIR")
+    return checked.certificate
 
 
 def _is_live(record: RunRecord) -> bool:

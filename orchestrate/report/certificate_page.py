@@ -50,7 +50,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(pct=_percent, share=_share)
+    environment.filters.update(pct=_percent, share=_share, figure=_figure)
     return environment
 
 
@@ -60,3 +60,7 @@ def _percent(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f}%"
+
+
+def _figure(value: float | None) -> str:
+    return "nothing measured" if value is None else f"{value:.4g}"

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from orchestrate import __version__
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.verify import Verification
+from orchestrate.report.certificate_page import certificate_section
 from orchestrate.report.view import BELOW, make_view
 from orchestrate.report.words import short
 
 __all__ = ["render_page"]
 
 
-def render_page(record: RunRecord, found: Verification, *, made_at: datetime, live: bool = False) -> str:
+def render_page(
+    record: RunRecord,
+    found: Verification,
+    *,
+    made_at: datetime,
+    live: bool = False,
+    certificate: Mapping[str, Any] | None = None,
+) -> str:
     """The page of `record`, verified as `found`, as HTML text. `live` says that the run is still going on.
+
+    `certificate` is one that this run measured, checked already: its pictures and tables come last on the page.
 
     Whatever the record holds is text on the page and never markup: the template escapes every value, and the page's
     content security policy allows nothing but its own style sheet.
@@ -32,6 +45,10 @@ def render_page(record: RunRecord, found: Verification, *, made_at: datetime, li
     )
     environment.filters.update(short=short, ms=_milliseconds, signed=_signed, clock=_clock, count=_count)
     style = environment.get_template("report.css").render()
+    part = ""
+    if certificate is not None:
+        part, css = certificate_section(certificate)
+        style += css
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html").render(
         view=make_view(record, found, live=live),
@@ -41,6 +58,7 @@ def render_page(record: RunRecord, found: Verification, *, made_at: datetime, li
         below=BELOW,
         made_at=made_at,
         version=__version__,
+        certificate=Markup(part),  # noqa: S704  # made by a template that escapes every value
     )
 
 
