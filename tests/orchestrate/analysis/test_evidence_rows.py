@@ -33,7 +33,8 @@ def rows(key=KEY, labels=LABELS, repeat=3, run_id="r1", **header):
         for n, (role, label) in enumerate([*(("candidate", label) for label in labels), ("automatic", labels[-1])]):
             found.append({
                 "row": "measure", "candidate": label, "role": role, "round": turn, "position": n,
-                "elapsed_ms": 10 + n + turn / 10, "per_rank_ms": [9.0, 9.0, 9.0, 10 + n + turn / 10], "compile": ["none"] * 4,
+                "elapsed_ms": 10 + n + turn / 10, "per_rank_ms": [9.0, 9.0, 9.0, 10 + n + turn / 10],
+                "compile": ["none"] * 4,
                 "admitted": True, "unsplit": True, "layout_live": True,
             })  # fmt: skip
     found.append({"row": "end", "outcome": "complete", "rows": len(found), "reason": ""})

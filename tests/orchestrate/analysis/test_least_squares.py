@@ -81,9 +81,12 @@ def test_every_cell_weighs_one_over_the_root_of_its_pairs_and_the_mean_time(make
 
 def test_a_perfect_world_gives_its_own_coefficients(make_cell, candidate):
     cells = [
-        make_cell(f"cal-a|m|L{layers}|tp1|cp1", [candidate(str(n), median_ms=n * layers * 0.004, packed=n * 1000) for n in (1, 2, 5)])
+        make_cell(
+            f"cal-a|m|L{layers}|tp1|cp1",
+            [candidate(str(n), median_ms=n * layers * 0.004, packed=n * 1000) for n in (1, 2, 5)],
+        )
         for layers in (2, 4)
-    ]  # fmt: skip
+    ]
     assert starting_point(cells)[0] == pytest.approx(4e-3, rel=1e-12)  # 0.004 ms for 1,000 tokens in a layer
     assert starting_point(cells)[1:] == (0.0,) * 9
 

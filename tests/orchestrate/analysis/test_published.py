@@ -60,16 +60,20 @@ def test_the_plain_loop_of_the_same_method_gives_the_same_table(shared_study, pl
 @pytest.mark.parametrize("features", ["", "AVX2 AVX512F AVX512CD AVX512_SKX AVX512_ICL FMA3", "X86_V3 X86_V4"])
 def test_the_fit_and_its_certificate_do_not_depend_on_vector_units_or_threads(shared_cells, features, tmp_path):
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": features, "OPENBLAS_NUM_THREADS": "1" if features else "2"}
+    calibrate = [sys.executable, "-W", "ignore", "-m", "orchestrate", "calibrate"]
     for name, holdout in (("published.json", ["--holdout", "cp4|g4"]), ("second.json", [])):
         answer = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "orchestrate", "calibrate", "certify", "--cells", str(shared_cells)]
-            + [*holdout, "-o", str(tmp_path / name)],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [*calibrate, "certify", "--cells", str(shared_cells), *holdout, "-o", str(tmp_path / name)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert answer.returncode == 0, answer.stderr
-    command = [sys.executable, "-m", "orchestrate", "calibrate", "check"]
     for name in ("published.json", "second.json"):
-        answer = subprocess.run([*command, str(tmp_path / name)], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            [*calibrate, "check", str(tmp_path / name)], capture_output=True, text=True, check=False
+        )
         assert answer.returncode == 0, answer.stdout
 
 

@@ -8,8 +8,15 @@ from orchestrate.analysis.random_bits import Stream
 @pytest.mark.parametrize(
     ("tail", "freedom", "expected"),
     # Tables of Student's t: two-sided 95%, 99%, 99.9%.
-    [(0.025, 2, 4.303), (0.025, 10, 2.228), (0.005, 4, 4.604), (0.005, 30, 2.750), (0.0005, 6, 5.959), (0.0005, 60, 3.460)],
-)  # fmt: skip
+    [
+        (0.025, 2, 4.303),
+        (0.025, 10, 2.228),
+        (0.005, 4, 4.604),
+        (0.005, 30, 2.750),
+        (0.0005, 6, 5.959),
+        (0.0005, 60, 3.460),
+    ],
+)
 def test_quantiles_are_those_of_the_tables(tail, freedom, expected):
     assert t_quantile(tail, freedom) == pytest.approx(expected, abs=6e-4)
 

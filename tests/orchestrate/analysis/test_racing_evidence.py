@@ -7,6 +7,7 @@ import pytest
 from orchestrate.analysis.evidence_rows import read_evidence
 
 KEY = "cal-text|tiny-hybrid|L4|tp1|cp4|g4"
+FEATURES = {"packed_tokens": 9, "segment_count": 1, "max_depth": 1, "segments_below": [0] * 8}
 TIMES = {"slow": [20.0, 20.1, 20.0], "fast": [10.0, 10.1, 10.0]}
 
 
@@ -14,8 +15,7 @@ def rows(times=TIMES, decided=(("slow", 2), ("fast", 2)), repeat=8, schedule="ra
     header = {
         "row": "cell", "run_id": "r1", "cell": KEY, "repeat": repeat, "schedule": schedule, "equal": {},
         "candidates": [
-            {"label": label, "features": {"packed_tokens": 9, "segment_count": 1, "max_depth": 1, "segments_below": [0] * 8}}
-            for label in times
+            {"label": label, "features": FEATURES} for label in times
         ],
         "automatic": {"label": "fast", "rule": "fewest-tokens"}, "dtype": "torch.float32", "torch": "2.13",
         "model": {"name": "tiny-hybrid", "layers": 4, "gdn_layers": 3, "hidden": 64}, "fingerprint": "f",

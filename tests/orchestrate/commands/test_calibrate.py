@@ -25,7 +25,11 @@ def calibrate(tmp_path):
         argv += ["--json"] if as_json else []
         answer = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
         assert "Traceback" not in answer.stderr, answer.stderr
-        return answer.returncode, json.loads(answer.stdout) if as_json and answer.stdout else answer.stdout, answer.stderr
+        return (
+            answer.returncode,
+            json.loads(answer.stdout) if as_json and answer.stdout else answer.stdout,
+            answer.stderr,
+        )
 
     return run
 
@@ -89,7 +93,9 @@ def test_certify_writes_a_certificate_a_table_and_a_page_and_check_agrees(calibr
     assert "<script" not in page
     code, checked, _ = calibrate("check", "c.json")
     assert (code, checked["holds"], checked["sha256"]) == (0, True, answer["sha256"])
-    code, _, _ = calibrate("certify", "--cells", cells, *MEASURED, "--shipped", "none", "--table-id", "mine", "-o", "d.json")
+    code, _, _ = calibrate(
+        "certify", "--cells", cells, *MEASURED, "--shipped", "none", "--table-id", "mine", "-o", "d.json"
+    )
     assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
     assert list(tmp_path.glob(".*")) == []
 
