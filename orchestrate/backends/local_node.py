@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 
 __all__ = [
     "Gpu",
+    "check_corpora",
     "check_device",
     "check_tools",
     "fingerprint",
@@ -85,6 +86,15 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
             remedy="wait until they are free, then launch again",
         )
     return {"gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "driver": gpu.driver} for gpu in wanted]}
+
+
+def check_corpora(not_given: Sequence[str]) -> None:
+    """`UnsatisfiableError` when the cells read private corpora that nobody named."""
+    if not_given:
+        raise UnsatisfiableError(
+            f"the cells read the private corpus {', '.join(not_given)}, which was not given",
+            remedy="give --corpus PATH and --corpus-sha256 SHA256",
+        )
 
 
 def gpus(timeout_s: float = 20.0) -> tuple[Gpu, ...]:
