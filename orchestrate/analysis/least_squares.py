@@ -25,6 +25,7 @@ _GRADIENT_TOLERANCE = 1e-10
 _LEAVES_AT = 1e-12
 _REFINEMENTS = 2
 _PIECE = 1 << 14
+_MOST_STEPS = 100
 _DEPENDENT = 1e-13
 """A pivot this small beside its diagonal is rounding: the column depends on those before it."""
 
@@ -108,11 +109,11 @@ def nnls(deltas: Deltas) -> tuple[float, ...]:
     tolerance = _GRADIENT_TOLERANCE * max([1.0, *(abs(value) for value in gradient)])
     active: list[int] = []
     refused: set[int] = set()
-    while True:
+    for _ in range(_MOST_STEPS * size):  # exact arithmetic ends by itself; rounding could go round in circles
         waiting = [index for index in range(size) if index not in active and index not in refused]
         entering = max(waiting, key=lambda index: (gradient[index], -index), default=None)
         if entering is None or gradient[entering] <= tolerance:
-            return tuple(solution)
+            break
         proposal = _least_squares(deltas, gram, moment, sorted([*active, entering]))
         if proposal is None or proposal[entering] <= _LEAVES_AT:
             refused.add(entering)  # it depends on the active columns: its gradient is rounding
@@ -121,6 +122,7 @@ def nnls(deltas: Deltas) -> tuple[float, ...]:
         active = sorted([*active, entering])
         solution, active = _stay_feasible(deltas, gram, moment, solution, proposal, active)
         gradient = deltas.gradient(solution)
+    return tuple(solution)
 
 
 def _stay_feasible(

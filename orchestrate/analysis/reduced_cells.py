@@ -27,6 +27,9 @@ _KEY = re.compile(
 _MAX_COUNT = 2**40
 """Far above any token count, and small enough that no product of counts loses a digit as a double."""
 
+_SHORTEST_MS, _LONGEST_MS, _WIDEST_PCT = 1e-6, 1e9, 1e6
+"""A nanosecond and eleven days: beyond them sums and quotients would leave the range of a double."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputCell:
@@ -151,6 +154,8 @@ def _candidate(row: object) -> Candidate:
     median_ms, spread_pct = _number(median, f"{label!r}: median_ms"), _number(spread, f"{label!r}: spread_pct")
     if median_ms <= 0:
         raise InvalidFieldError(f"{label!r}: median_ms is {median_ms}, a time is above zero")
+    if not _SHORTEST_MS <= median_ms <= _LONGEST_MS or spread_pct > _WIDEST_PCT:
+        raise InvalidFieldError(f"{label!r}: median_ms is {median_ms}, spread_pct {spread_pct}: no such measurement")
     if spread_pct < 0:
         raise InvalidFieldError(f"{label!r}: spread_pct is {spread_pct}, a spread is not negative")
     return Candidate(label, Features(packed_tokens, segment_count, max_depth, histogram), median_ms, count, spread_pct)
