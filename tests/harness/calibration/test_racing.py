@@ -75,3 +75,94 @@ def test_the_fixed_schedule_is_the_default():
     assert _parser().parse_args([*arguments, "--schedule", "racing"]).schedule == Schedule.RACING
     with pytest.raises(SystemExit):
         _parser().parse_args([*arguments, "--schedule", "quick"])
+
+
+class Rows:
+    """Evidence that is kept in memory."""
+
+    def __init__(self):
+        self.written = []
+
+    def write(self, row, **fields):
+        self.written.append({"row": row, **fields})
+
+
+@pytest.fixture
+def calibration(monkeypatch):
+    """A function: a calibration whose layouts take given times, each `times[label](round)`, and what it wrote."""
+    from harness.measure import Calibration, Item
+    from harness.prefix_tree import PrefixTree, candidate_family
+    from harness.rounds import Verdict
+    from harness.warmup import Decision
+
+    rows = [(1, 2, 3, 10, 11), (1, 2, 3, 20, 21), (1, 5, 6, 30, 31), (1, 5, 6, 40)]
+    layouts = candidate_family(PrefixTree.from_rows(rows))
+
+    def make(times, automatic):
+        by_label = {layout.label: layout for layout in layouts}
+        items = [Item("candidate", layout, "") for layout in layouts]
+        items.append(Item("automatic", by_label[automatic], ""))
+        evidence = Rows()
+        parts = dict.fromkeys(("watch", "instruments", "recorder", "heart"))
+        made = Calibration(rows, items, None, None, evidence=evidence, **parts)
+
+        def measure(item, round_index, _rounds, position):
+            time_ms = times[item.layout.label](round_index)
+            made._times_ms[item].append(time_ms)
+            evidence.write(
+                "measure", candidate=item.layout.label, role=item.role, round=round_index, position=position,
+                elapsed_ms=time_ms,
+            )  # fmt: skip
+            return Verdict.USABLE
+
+        monkeypatch.setattr(made, "_measure", measure)
+        monkeypatch.setattr(made, "_warm_up", lambda _item: Decision.SETTLED)
+        return made, evidence.written
+
+    make.labels = [layout.label for layout in layouts]
+    return make
+
+
+def counted(written):
+    found = {}
+    for row in written:
+        if row["row"] == "measure":
+            found[row["role"], row["candidate"]] = found.get((row["role"], row["candidate"]), 0) + 1
+    return found
+
+
+def test_the_fixed_schedule_measures_everything_in_every_round(calibration):
+    times = {label: lambda turn, n=n: 10.0 * (n + 1) + turn / 10 for n, label in enumerate(calibration.labels)}
+    made, written = calibration(times, calibration.labels[0])
+    made.run(8)
+    assert set(counted(written).values()) == {8}
+    assert not [row for row in written if row["row"] == "decided"]
+
+
+def test_a_race_drops_what_is_decided_and_automatic_with_its_candidate(calibration):
+    fast, slow, *others = calibration.labels
+    times = {fast: lambda turn: 10 + turn / 100, slow: lambda turn: 40 + turn / 100}
+    times |= dict.fromkeys(others, lambda turn: 10.001 + turn / 100 + (turn % 2) / 100)
+    made, written = calibration(times, slow)
+    made.run(8, Schedule.RACING)
+    rounds = counted(written)
+    assert rounds["candidate", slow] == rounds["automatic", slow] == 3
+    assert rounds["candidate", fast] == 8
+    assert {
+        (row["candidate"], row["role"], row["round"], row["leader"]) for row in written if row["row"] == "decided"
+    } == {
+        (slow, "candidate", 2, fast),
+        (slow, "automatic", 2, fast),
+    }
+    last = [row["position"] for row in written if row["row"] == "measure" and row["round"] == 7]
+    assert last == list(range(len(last)))
+
+
+def test_a_race_ends_when_one_layout_is_left_and_its_evidence_is_judged_complete(calibration):
+    times = {label: lambda turn, n=n: 10.0 * (n + 1) + turn / 100 for n, label in enumerate(calibration.labels)}
+    made, written = calibration(times, calibration.labels[0])
+    made.run(8, Schedule.RACING)
+    assert set(counted(written).values()) == {3}
+    assert len([row for row in written if row["row"] == "decided"]) == len(calibration.labels) + 1
+    samples = [[times[label](turn) for turn in range(3)] for label in calibration.labels]
+    assert simulated.rounds_of_race(samples, 8) == [3] * len(calibration.labels)
