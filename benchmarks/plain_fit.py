@@ -61,9 +61,10 @@ def least_squares(cells: Sequence[Cell]) -> list[float]:
     while True:
         gradient = [moment[i] - math.fsum(gram[i][j] * solution[j] for j in range(size)) for i in range(size)]
         waiting = [i for i in range(size) if i not in active]
-        entering = max(waiting, key=gradient.__getitem__, default=None)
-        if entering is None or gradient[entering] <= tolerance:
+        largest = max((gradient[i] for i in waiting), default=0.0)
+        if largest <= tolerance:
             return [value / scale for value, scale in zip(solution, scales, strict=True)]
+        entering = next(i for i in waiting if gradient[i] >= largest - tolerance)
         active = sorted([*active, entering])
         solution, active = _feasible(gram, moment, solution, active)
 

@@ -99,8 +99,9 @@ def pair_deltas(cells: Sequence[MeasuredCell]) -> Deltas:
 def nnls(deltas: Deltas) -> tuple[float, ...]:
     """The non-negative coefficients of the scaled columns whose residual is least.
 
-    The active set grows by the column with the largest gradient (the first among equals) while that is above 1e-10 of
-    max(1, the largest at the start); a coefficient at or below 1e-12 leaves it.
+    The active set grows by the column with the largest gradient while that is above a tolerance, 1e-10 of max(1, the
+    largest at the start); gradients within the tolerance are equal, and the first among equals enters. A coefficient at
+    or below 1e-12 leaves the set.
     """
     size = len(deltas.columns)
     gram = deltas.gram()
@@ -111,9 +112,11 @@ def nnls(deltas: Deltas) -> tuple[float, ...]:
     refused: set[int] = set()
     for _ in range(_MOST_STEPS * size):  # exact arithmetic ends by itself; rounding could go round in circles
         waiting = [index for index in range(size) if index not in active and index not in refused]
-        entering = max(waiting, key=lambda index: (gradient[index], -index), default=None)
-        if entering is None or gradient[entering] <= tolerance:
+        largest = max((gradient[index] for index in waiting), default=0.0)
+        if largest <= tolerance:
             break
+        # Columns that always go together have one gradient but for rounding: the first of the terms enters.
+        entering = next(index for index in waiting if gradient[index] >= largest - tolerance)
         proposal = _least_squares(deltas, gram, moment, sorted([*active, entering]))
         if proposal is None or proposal[entering] <= _LEAVES_AT:
             refused.add(entering)  # it depends on the active columns: its gradient is rounding

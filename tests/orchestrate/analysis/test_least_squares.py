@@ -43,6 +43,16 @@ def test_a_column_that_is_the_double_of_another_stays_out():
     assert solution == pytest.approx((1.0, 0.0))
 
 
+def test_of_two_columns_that_always_go_together_the_first_enters_whatever_rounding_says():
+    draw = np.random.default_rng(1)
+    for _ in range(50):
+        column = draw.uniform(-1, 1, 40)
+        twin = column * (1 + 1e-15 * draw.choice([-1, 0, 1], 40))
+        target = column * 3 + draw.uniform(-0.1, 0.1, 40)
+        assert nnls(deltas([twin, column], target))[1] == 0.0
+        assert nnls(deltas([column, twin], target))[1] == 0.0
+
+
 def test_columns_that_depend_on_three_others_stay_out():
     solution = nnls(deltas([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], [3, 2, 1]))
     assert np.array([[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]]) @ solution == pytest.approx([3, 2, 1])
