@@ -108,7 +108,7 @@ class NotEnoughEvidenceError(OrchestrateError):
 
     def as_json(self) -> dict[str, object]:
         """The error as the `error` member of a `--json` answer."""
-        return {**super().as_json(), "gaps": list(self.gaps)}
+        return {**super().as_json(), "verdict": self.code, "gaps": list(self.gaps)}
 
 
 class ManifestError(OrchestrateError):

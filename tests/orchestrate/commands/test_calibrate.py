@@ -124,7 +124,7 @@ def test_too_little_evidence_gives_exit_code_4_with_every_gap(calibrate, cells):
     for command in ("fit", "certify"):
         code, answer, said = calibrate(command, "--cells", cells)
         assert code == 4
-        assert answer["error"]["code"] == "not-enough-evidence"
+        assert answer["error"]["verdict"] == answer["error"]["code"] == "not-enough-evidence"
         assert len(answer["error"]["gaps"]) == 2
         assert "cells.jsonl:3" in said
         assert "remedy:" in said
