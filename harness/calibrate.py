@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cells import Cell, parse_key
 from harness.errors import InputError, report
+from harness.outcome import INFRASTRUCTURE_EXIT_CODE
 from harness.processes import die_with_parent
 from harness.racing import Schedule
 from harness.trace.watchdog import Budgets, Heart, Phase, answer_with_stacks
@@ -61,7 +63,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def on_rank(settings: Settings, work: Callable[[Settings, Heart], int]) -> int:
-    """Do `work` as a rank that answers for its stacks, shows its progress and never outlives torchrun."""
+    """Do `work` as a rank that answers for its stacks, shows its progress and never outlives torchrun.
+
+    Returns what `work` returns, 2 where its input is wrong and 5 where files can not be written.
+    """
     die_with_parent()
     answer_with_stacks(settings.evidence.parent / "stacks", settings.rank)
     heart = Heart(settings.evidence.parent / "trace", settings.rank)
@@ -73,6 +78,9 @@ def on_rank(settings: Settings, work: Callable[[Settings, Heart], int]) -> int:
         code = record(work)(settings, heart)
     except InputError as error:
         return report(error)
+    except OSError as error:  # a full disk, a lost mount: no fault of what is measured
+        print(f"error: {error}\nremedy: make room or rights for {settings.evidence.parent}", file=sys.stderr)
+        return INFRASTRUCTURE_EXIT_CODE
     heart.beat(Phase.DONE)
     return UNSETTLED_EXIT_CODE if code is None else code
 

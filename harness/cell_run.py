@@ -62,7 +62,7 @@ def run_cell(
     backend = "inductor" if device.type == "cuda" else "eager"
     model = HybridModel(config, topology, dtype=dtype, device=device, seed=_SEED, compile_backend=backend)
     items, header = _family(rows, config, settings, _device_name(device), dtype)
-    evidence = EvidenceFile(settings.evidence) if settings.rank == 0 else None
+    evidence = _evidence(settings) if settings.rank == 0 else None
     if evidence is not None:
         evidence.write("cell", **header)
     calibration = Calibration(
@@ -100,6 +100,13 @@ def _end(evidence: EvidenceFile | None, outcome: CellOutcome, reason: str) -> No
     if evidence is not None:
         evidence.write("end", outcome=outcome, rows=evidence.rows, reason=reason)
         evidence.close()
+
+
+def _evidence(settings: Settings) -> EvidenceFile:
+    try:
+        return EvidenceFile(settings.evidence)
+    except FileExistsError as error:
+        raise InputError(f"{settings.evidence} already exists", remedy="name a new file for the rows") from error
 
 
 def _device(settings: Settings) -> tuple[torch.device, torch.dtype]:

@@ -11,6 +11,8 @@ from typing import Any
 __all__ = ["INFRASTRUCTURE_EXIT_CODE", "STOPPED_EXIT_CODE", "CellStatus", "Ended", "Outcome", "classify", "exit_code"]
 
 INFRASTRUCTURE_EXIT_CODE = 5
+"""Exit code of the node, and of a rank that could not write its files."""
+
 STOPPED_EXIT_CODE = 130
 """The node's exit code when it was told to stop, whatever its cells were."""
 
@@ -79,6 +81,9 @@ def classify(ended: Ended) -> Outcome:
     if killed is not None:
         reason = f"rank {killed['rank']} was killed by {_name(killed['signal'])} from outside"
         return Outcome(CellStatus.INFRASTRUCTURE, reason, code, killed["signal"])
+    unable = next((each for each in own_deaths if each["exit_code"] == INFRASTRUCTURE_EXIT_CODE), None)
+    if unable is not None:
+        return Outcome(CellStatus.INFRASTRUCTURE, _death(unable), INFRASTRUCTURE_EXIT_CODE, None)
     if own_deaths and not _says(ended.end, "unsettled", "limit"):
         first = min(own_deaths, key=lambda each: each["at"])
         return Outcome(CellStatus.FAILED, _death(first), first["exit_code"], first["signal"])

@@ -138,3 +138,30 @@ def test_what_can_not_be_calibrated_is_refused_with_a_remedy(cell, env, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert "remedy: " in done.stderr
+
+
+A_FULL_DISK = """
+import errno, os, sys
+from pathlib import Path
+from harness.calibrate import Settings, on_rank
+from harness.cells import parse_key
+
+def work(settings, heart):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+cell = parse_key("cal-grpo-tiny|tiny-hybrid|L4|tp1|cp1")
+sys.exit(on_rank(Settings(cell, 1, Path(sys.argv[1]), "cpu", "x", 0, 1, 0), work))
+"""
+
+
+def test_a_rank_that_can_not_write_says_so_by_its_exit_code(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", A_FULL_DISK, str(tmp_path / "rows.jsonl")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 5
+    assert "error: [Errno 28] No space left on device" in done.stderr

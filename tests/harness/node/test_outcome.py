@@ -90,6 +90,11 @@ def failures(*deaths, launcher_signal=None):
             "rank 1 exited with 1",
         ),
         (
+            Ended(1, failures(death(0, code=5, message="OSError: [Errno 28] No space left on device")), None),
+            CellStatus.INFRASTRUCTURE,
+            "rank 0 exited with 5: OSError: [Errno 28] No space left on device",
+        ),
+        (
             Ended(-9, None, None),
             CellStatus.INFRASTRUCTURE,
             "torchrun was killed by SIGKILL",
