@@ -14,6 +14,7 @@ ENTRY_POINTS = {
     "admission": "play the scenarios of memory admission in a simulated world",
     "calibrate": "measure one cell on the ranks of this process group (under torchrun)",
     "cells": "print the cells that CELL_SET and its group variable select",
+    "checks": "compare packed, parallel outputs and gradients of one cell with a single rank (under torchrun)",
     "layouts": "print prefix tree, candidate family and features of a workload",
     "node": "run the selected cells, each in fresh processes",
 }

@@ -118,7 +118,7 @@ def parse_json(data: bytes, file: str) -> Place:
         return dict(members)
 
     try:
-        return Place(file, json.loads(data, object_pairs_hook=refuse_twice))
+        return Place(file, json.loads(data.decode(), object_pairs_hook=refuse_twice))
     except json.JSONDecodeError as error:
         raise Place(file, None, f"line {error.lineno} column {error.colno}").error(f"not JSON: {error.msg}") from error
     except UnicodeDecodeError as error:

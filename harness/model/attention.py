@@ -57,11 +57,13 @@ def attention_project(
     of consecutive heads, so that the queries of a block belong to its keys.
     """
     count = rows.shape[0]
-    q = rms_norm(project(rows, weights.q, scale).view(count, -1, head_dim), weights.q_norm, eps)
-    k = rms_norm(project(rows, weights.k, scale).view(count, -1, head_dim), weights.k_norm, eps)
-    v = project(rows, weights.v, scale).view(count, -1, head_dim)
-    parts = [apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v]
-    by_block = torch.cat([part.reshape(count, blocks, -1) for part in parts], dim=2).transpose(0, 1)
+    heads, kv_heads = weights.q.weight.shape[0] // head_dim, weights.k.weight.shape[0] // head_dim
+    q = rms_norm(project(rows, weights.q, scale).view(count, heads, head_dim), weights.q_norm, eps)
+    k = rms_norm(project(rows, weights.k, scale).view(count, kv_heads, head_dim), weights.k_norm, eps)
+    v = project(rows, weights.v, scale).view(count, blocks, kv_heads // blocks * head_dim)
+    q = apply_rotary(q, cos, sin).view(count, blocks, heads // blocks * head_dim)
+    k = apply_rotary(k, cos, sin).view(count, blocks, kv_heads // blocks * head_dim)
+    by_block = torch.cat([q, k, v], dim=2).transpose(0, 1)
     gate = None if weights.gate is None else project(rows, weights.gate, scale)
     return by_block.contiguous(), gate
 
@@ -75,7 +77,7 @@ def attend(rows: torch.Tensor, mask: torch.Tensor | BlockMask, kv_heads: int, he
     queries = rows.shape[1] // head_dim - 2 * kv_heads
     q, k, v = (
         part.reshape(1, count, -1, head_dim).transpose(1, 2)
-        for part in rows.split([queries * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=1)
+        for part in rows.split_with_sizes([queries * head_dim, kv_heads * head_dim, kv_heads * head_dim], 1)
     )
     if isinstance(mask, BlockMask):
         mixed = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
@@ -85,8 +87,6 @@ def attend(rows: torch.Tensor, mask: torch.Tensor | BlockMask, kv_heads: int, he
     return mixed[0].transpose(0, 1).reshape(count, -1)
 
 
-def attention_output(
-    mixed: torch.Tensor, gate: torch.Tensor | None, out: Projection, scale: float
-) -> torch.Tensor:
+def attention_output(mixed: torch.Tensor, gate: torch.Tensor | None, out: Projection, scale: float) -> torch.Tensor:
     """The output projection of (n, inner) rows, gated where the class is; a partial sum over tensor parallel ranks."""
     return project(mixed if gate is None else mixed * torch.sigmoid(gate), out, scale)

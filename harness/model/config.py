@@ -86,7 +86,9 @@ class ModelConfig:
                     remedy="choose a tp x cp that divides every head count of the model",
                 )
         if self.ffn % tp:
-            raise InputError(f"{self.name} has ffn {self.ffn}, which tp {tp} does not divide", remedy="choose another tp")
+            raise InputError(
+                f"{self.name} has ffn {self.ffn}, which tp {tp} does not divide", remedy="choose another tp"
+            )
 
 
 MODEL_NAMES = ("tiny-hybrid", "Qwen/Qwen3.5-4B", "Qwen/Qwen3-4B")
@@ -134,9 +136,7 @@ _QWEN_3_5_4B = ModelConfig(
     hidden=2560,
     ffn=9216,
     vocab=248_320,
-    attention=AttentionShape(
-        heads=16, kv_heads=4, head_dim=256, rotary_dim=64, rotary_base=10_000_000.0, gated=True
-    ),
+    attention=AttentionShape(heads=16, kv_heads=4, head_dim=256, rotary_dim=64, rotary_base=10_000_000.0, gated=True),
     delta_net=DeltaNetShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv_width=4, chunk=64),
     lora_rank=16,
     lora_scale=2.0,
@@ -148,9 +148,7 @@ _QWEN_3_4B = ModelConfig(
     hidden=2560,
     ffn=9728,
     vocab=151_936,
-    attention=AttentionShape(
-        heads=32, kv_heads=8, head_dim=128, rotary_dim=128, rotary_base=1_000_000.0, gated=False
-    ),
+    attention=AttentionShape(heads=32, kv_heads=8, head_dim=128, rotary_dim=128, rotary_base=1_000_000.0, gated=False),
     delta_net=None,
     lora_rank=16,
     lora_scale=2.0,

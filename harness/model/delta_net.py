@@ -119,22 +119,24 @@ def window_chunks(
     cut = torch.cat([rows, nothing])[windows].to(dtype)
     channels, width, heads = conv.shape[0], conv.shape[1], rate.shape[0]
     chunk = valid.shape[1]
-    mixed = sum(cut[:, tap : tap + chunk, :channels] * conv[:, tap].to(dtype) for tap in range(width))
+    mixed = cut[:, :chunk, :channels] * conv[:, 0].to(dtype)
+    for tap in range(1, width):
+        mixed = mixed + cut[:, tap : tap + chunk, :channels] * conv[:, tap].to(dtype)
+    mixed = torch.nn.functional.silu(mixed)
     keys = (channels - heads * value_dim) // 2
-    q, k, v = torch.nn.functional.silu(mixed).split([keys, keys, heads * value_dim], dim=2)
-    decay, write = cut[:, width - 1 :, channels:].split([heads, heads], dim=2)
+    q, k, v = mixed.split_with_sizes([keys, keys, heads * value_dim], 2)
+    decay, write = cut[:, width - 1 :, channels:].split_with_sizes([heads, heads], 2)
     there = valid[..., None].to(dtype)
     g = -rate.to(dtype) * torch.nn.functional.softplus(decay + rate_bias.to(dtype)) * there
     beta = torch.sigmoid(write) * there
     repeat = heads * key_dim // keys
-    q, k = (_unit(part.unflatten(2, (-1, key_dim))).repeat_interleave(repeat, dim=2) for part in (q, k))
-    by_head = [part.transpose(1, 2) for part in (q * key_dim**-0.5, k, v.unflatten(2, (-1, value_dim)), g, beta)]
+    q, k = (_unit(part.view(*part.shape[:2], -1, key_dim)).repeat_interleave(repeat, dim=2) for part in (q, k))
+    v = v.view(*v.shape[:2], -1, value_dim)
+    by_head = [part.transpose(1, 2) for part in (q * key_dim**-0.5, k, v, g, beta)]
     return prepare_chunks(*by_head)
 
 
-def prepare_chunks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
-) -> Chunks:
+def prepare_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor) -> Chunks:
     """The chunk's own algebra, see the module.
 
     `q` and `k` are (chunks, heads, chunk, key_dim), `v` (chunks, heads, chunk, value_dim), `g` and `beta` (chunks,
@@ -149,13 +151,13 @@ def prepare_chunks(
     from_start = total.exp()[..., None]
     sides = torch.cat([beta[..., None] * v, beta[..., None] * from_start * k], dim=-1)
     solved = torch.linalg.solve_triangular(system, sides, upper=False, unitriangular=True)
-    u, w = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
+    u, w = solved.split_with_sizes([v.shape[-1], k.shape[-1]], -1)
     to_end = (total[..., -1:] - total).exp()[..., None]
     return Chunks(u, w, q * from_start, between * (q @ k.transpose(-1, -2)), k * to_end, total[..., -1].exp())
 
 
 def chunk_step(state: torch.Tensor, chunk: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advance states (n, heads, key_dim, value_dim) by one chunk each: new states, outputs (n, heads, chunk, value_dim)."""
+    """Advance states (n, heads, key_dim, value_dim) by a chunk each; their outputs are (n, heads, chunk, value_dim)."""
     written = chunk.u - chunk.w @ state
     outputs = chunk.q @ state + chunk.inner @ written
     return chunk.decay[..., None, None] * state + chunk.k.transpose(-1, -2) @ written, outputs
@@ -164,8 +166,8 @@ def chunk_step(state: torch.Tensor, chunk: Chunks) -> tuple[torch.Tensor, torch.
 def delta_output(
     mixed: torch.Tensor, z: torch.Tensor, norm: torch.Tensor, out: Projection, scale: float, eps: float
 ) -> torch.Tensor:
-    """The gated norm per head and the output projection of (n, values) rows; a partial sum over tensor parallel ranks."""
-    heads = rms_norm(mixed.unflatten(1, (-1, norm.shape[0])), norm, eps).flatten(1)
+    """The gated norm per head and the output projection of (n, values) rows; partial over tensor parallel ranks."""
+    heads = rms_norm(mixed.view(mixed.shape[0], -1, norm.shape[0]), norm, eps).flatten(1)
     return project(heads * torch.nn.functional.silu(z), out, scale)
 
 

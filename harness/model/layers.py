@@ -27,7 +27,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def rms_norm(rows: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    """Rows x to x / sqrt(mean(x^2) + eps) * weight, over the last dimension."""
     wide = rows.to(accumulation_dtype(rows.dtype))
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (normed * weight).to(rows.dtype)
@@ -75,6 +75,6 @@ def swiglu(rows: torch.Tensor, weights: SwiGluWeights, scale: float) -> torch.Te
 def term_log_probs(
     rows: torch.Tensor, embedding: torch.Tensor, term_rows: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """log softmax(x E^T)[target] for each term: `term_rows` index rows (n, hidden), `embedding` is (vocab, hidden)."""
+    """Log softmax(x E^T)[target] of each term at rows x (n, hidden)[term_rows], where E is (vocab, hidden)."""
     logits = torch.nn.functional.linear(rows, embedding).to(accumulation_dtype(rows.dtype))
     return logits[term_rows, targets] - torch.logsumexp(logits, dim=1)[term_rows]

@@ -41,7 +41,7 @@ class LoraFactor(NamedTuple):
 
 
 def project(rows: torch.Tensor, projection: Projection, scale: float) -> torch.Tensor:
-    """x W^T + scale (x A^T) B^T for rows (n, in)."""
+    """Rows x (n, in) to x W^T + scale (x A^T) B^T."""
     linear = torch.nn.functional.linear
     low = linear(linear(rows, projection.lora_a), projection.lora_b)
     return linear(rows, projection.weight) + scale * low
@@ -57,7 +57,9 @@ class WeightSource:
         self._dtype = dtype
         self._lora_rank = lora_rank
 
-    def normal(self, name: str, *shape: int, std: float, mean: float = 0.0, shard_dim: int | None = None) -> torch.Tensor:
+    def normal(
+        self, name: str, *shape: int, std: float, mean: float = 0.0, shard_dim: int | None = None
+    ) -> torch.Tensor:
         """A frozen tensor of independent normals, this rank's shard of it along `shard_dim`."""
         drawn = torch.randn(shape, generator=self._generator(name), device=self._topology.device) * std + mean
         return self._shard(drawn, shard_dim)

@@ -12,7 +12,7 @@ would cut it and must not be used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -23,6 +23,7 @@ from harness.parallel.topology import Group, Topology
 __all__ = ["ExchangeChain"]
 
 _Move = Callable[[torch.Tensor, Direction], torch.Tensor]
+_Apply = Callable[[torch.Tensor, torch.Tensor, _Move, _Move], tuple[torch.Tensor, torch.Tensor]]
 
 
 class ExchangeChain:
@@ -88,7 +89,8 @@ class ExchangeChain:
     def _link(self, group: Group, rows: torch.Tensor, forward: _Move, backward: _Move) -> torch.Tensor:
         if group.handle is None:
             return rows
-        self._token, moved = _Exchange.apply(self._token, rows, forward, backward)
+        exchange = cast("_Apply", _Exchange.apply)
+        self._token, moved = exchange(self._token, rows, forward, backward)
         return moved
 
 

@@ -153,9 +153,7 @@ def barrier(topology: Topology, group: Group, *, tag: str) -> None:
     """
     if group.handle is None:
         return
-    with _issue(
-        topology, group, "barrier", torch.empty(0, dtype=torch.uint8), tag, Direction.FORWARD, None, None
-    ):
+    with _issue(topology, group, "barrier", torch.empty(0, dtype=torch.uint8), tag, Direction.FORWARD, None, None):
         dist.barrier(group=group.handle)
 
 
@@ -216,9 +214,7 @@ class _Header:
     recv: tuple[int, ...]
 
 
-def _by_global_rank(
-    topology: Topology, group: Group, *splits: Sequence[int] | None
-) -> Iterator[tuple[int, ...]]:
+def _by_global_rank(topology: Topology, group: Group, *splits: Sequence[int] | None) -> Iterator[tuple[int, ...]]:
     for counts in splits:
         rows = [0] * topology.world.size
         for rank, count in zip(group.ranks, counts or (), strict=False):
@@ -233,10 +229,12 @@ def _compare(topology: Topology, mine: _Header) -> None:
     """Exchange headers over the world and raise on every rank when they do not fit together."""
     size = topology.world.size
     call = mine.call.encode()[:_CALL_BYTES].ljust(_CALL_BYTES, b"\0")
-    packed = torch.cat([
-        torch.frombuffer(bytearray(call), dtype=torch.int64),
-        torch.tensor([*mine.send, *mine.recv], dtype=torch.int64),
-    ]).to(topology.device)
+    packed = torch.cat(
+        [
+            torch.frombuffer(bytearray(call), dtype=torch.int64),
+            torch.tensor([*mine.send, *mine.recv], dtype=torch.int64),
+        ]
+    ).to(topology.device)
     # All-to-all is one hop, gloo's all-gather a ring of size - 1 hops.
     received = torch.empty((size, packed.numel()), dtype=torch.int64, device=topology.device)
     dist.all_to_all_single(received, packed.repeat(size, 1), group=topology.world.handle)
@@ -260,10 +258,14 @@ def _splits_differ(call: str, send: Sequence[Sequence[int]], recv: Sequence[Sequ
     """`send[i][j]` rows leave rank i for rank j, which expects `recv[i][j]` of them."""
     size = len(send)
     pairs = [(i, j) for i in range(size) for j in range(size) if send[i][j] != recv[i][j]]
-    told = "; ".join(f"rank {j} expects {recv[i][j]:,} rows from rank {i}, which sends {send[i][j]:,}" for i, j in pairs)
+    told = "; ".join(
+        f"rank {j} expects {recv[i][j]:,} rows from rank {i}, which sends {send[i][j]:,}" for i, j in pairs
+    )
     involved = Counter(rank for pair in pairs for rank in set(pair))
     most = max(involved.values())
-    ranks = sorted(involved) if list(involved.values()).count(most) > 1 else [r for r in involved if involved[r] == most]
+    ranks = (
+        sorted(involved) if list(involved.values()).count(most) > 1 else [r for r in involved if involved[r] == most]
+    )
     return CollectiveMismatch(f"split sizes differ in {call} (look at {_names(ranks)}): {told}", ranks)
 
 

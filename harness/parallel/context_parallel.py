@@ -56,7 +56,5 @@ def states_to_children(
 ) -> torch.Tensor:
     """From the final states of a level's segments (segments, ...) to the initial states of the next level's."""
     move = handoff.move
-    shape = finals.shape[1:]
-    sent = finals[move.index].flatten(1) if finals.shape[0] else finals.new_zeros((0, shape.numel()))
-    received = chain.all_to_all(topology.cp_group, sent, move.send_splits, move.recv_splits, tag=tag)
-    return received[handoff.inherit].unflatten(1, shape)
+    received = chain.all_to_all(topology.cp_group, finals[move.index], move.send_splits, move.recv_splits, tag=tag)
+    return received[handoff.inherit]

@@ -58,16 +58,16 @@ class LocalSettings:
     Attributes:
         temp_base: where the run's temporary folder is made.
         environ: what the payload's environment starts from.
-        payload: the payload's command line without its evidence arguments.
+        payload: the payload's command line without its evidence arguments; None for the harness of this Python.
         adopts_orphans: whether this process is the subreaper of the run.
         grace_s, kill_s: how long members have after SIGTERM, and how long SIGKILL is repeated.
     """
 
     temp_base: Path
     environ: Mapping[str, str]
-    payload: Sequence[str] = (sys.executable, "-m", "harness", "node")
+    payload: Sequence[str] | None = None
     adopts_orphans: bool = False
-    grace_s: float = 3.0
+    grace_s: float = 3.5
     kill_s: float = 8.0
 
 
@@ -85,14 +85,13 @@ class LocalBackend:
         ownership: Ownership,
         settings: LocalSettings,
         *,
-        keep_out: Iterable[ProcessIdentity] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ownership = ownership
         self._settings = settings
         self._pause = pause
         self._temp = TempFolder.of(settings.temp_base, ownership.run_id, ownership.token)
-        self._members = Members(ownership.token, keep_out=keep_out, adopts_orphans=settings.adopts_orphans)
+        self._members = Members(ownership.token, adopts_orphans=settings.adopts_orphans)
         self._samples = Samples()
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
@@ -104,9 +103,11 @@ class LocalBackend:
         self._device = "cpu"
         self._oom_kills = _oom_kills()
 
-    def keep_out(self, identity: ProcessIdentity) -> None:
-        """This process (a new warden) is no member."""
-        self._members.keep_out(identity)
+    def spare(self, pid: int) -> None:
+        """The process `pid` (a warden) is no member."""
+        identity = identity_of(pid)
+        if identity is not None:
+            self._members.keep_out(identity)
 
     def preflight(self, request: Request) -> Preflight:
         """Tools, PyTorch and the device, without creating anything."""
@@ -146,7 +147,8 @@ class LocalBackend:
         request.logs.mkdir(mode=0o700, exist_ok=True)
         self._log = request.logs / "node.log"
         self._progress = _Lines(request.evidence / "node.jsonl")
-        command = ["timeout", "-k", str(_KILL_AFTER_S), str(self._cap_s), *self._settings.payload]
+        payload = self._settings.payload or (sys.executable, "-P", "-m", "harness", "node")
+        command = ["timeout", "-k", str(_KILL_AFTER_S), str(self._cap_s), *payload]
         command += ["--evidence", str(request.evidence)]
         if lifeline_fd is not None:
             command += ["--lifeline-fd", str(lifeline_fd)]
@@ -198,7 +200,7 @@ class LocalBackend:
             return log.read().decode("utf-8", "replace")
 
     def stop(self) -> tuple[Step, ...]:
-        """End every member: SIGTERM, a short grace, SIGKILL, until two looks find nobody."""
+        """End every member: SIGTERM to the top, a short grace, SIGKILL, until two looks find nobody."""
         ended = end_members(self._look, grace_s=self._settings.grace_s, kill_s=self._settings.kill_s, pause=self._pause)
         if self._process is not None:
             self._process.poll()

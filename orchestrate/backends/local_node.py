@@ -75,7 +75,7 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
         have = ", ".join(gpu.name for gpu in found) or "no NVIDIA GPU"
         raise UnsatisfiableError(
             f"the cell set needs {ranks}x H200 and this machine has {have}",
-            remedy="use --backend sky or --backend k8s where such GPUs are, or a set for cpu (`orchestrate cells list`)",
+            remedy="use --backend sky or k8s where such GPUs are, or a set for cpu (`orchestrate cells list`)",
         )
     free = [gpu for gpu in wanted if gpu.memory_used_mib < _IDLE_MIB]
     if len(free) < ranks:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrate.backends.process_table import (
@@ -51,14 +51,12 @@ class Members:
 
     Args:
         token: the run's ownership token, 32 hex digits.
-        keep_out: processes that are never members, such as the launcher and the warden.
         adopts_orphans: whether this process is the subreaper of the run, so that its children are members.
     """
 
-    def __init__(self, token: str, *, keep_out: Iterable[ProcessIdentity] = (), adopts_orphans: bool = False) -> None:
-        self._mark = f"{TOKEN_VARIABLE}={token}".encode()
+    def __init__(self, token: str, *, adopts_orphans: bool = False) -> None:
         self._token = token
-        self._keep_out = set(keep_out)
+        self._keep_out: set[ProcessIdentity] = set()
         self._adopts_orphans = adopts_orphans
         self._foreign: set[ProcessIdentity] = set()
         self._waited_for: set[int] = set()
@@ -172,20 +170,25 @@ def end_members(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    """End every member: SIGTERM, `grace_s` to go, then SIGKILL until two looks in a row find nobody.
+    """End every member: SIGTERM to those at the top, `grace_s` to go, then SIGKILL until two looks find nobody.
 
-    Two empty looks, because a fork can race one reading of the table: the child of a process that was killed between
-    being listed and being signalled carries the same mark and is found by the next look. Gives up after `kill_s` more
-    seconds (a process in uninterruptible sleep can not be killed) and says who is left.
+    Only a member whose parent is not a member is told to end: it knows how to end those below it, and can say that it
+    was told. Orphans of one that ended without doing so come to the top themselves. Two empty looks, because a fork
+    can race one reading of the table: the child of a process that was killed between being listed and being signalled
+    carries the same mark and is found by the next look. Gives up after `kill_s` more seconds (a process in
+    uninterruptible sleep can not be killed) and says who is left.
     """
     ended = Ended()
     told: set[ProcessIdentity] = set()
     deadline = clock() + grace_s
     alive = look().alive
     while alive and clock() < deadline:
+        pids = {process.pid for process in alive}
         for process in alive:
-            if process.identity not in told and _signal(process, signal.SIGTERM, ended):
-                told.add(process.identity)
+            if process.parent in pids or process.identity in told:
+                continue
+            told.add(process.identity)
+            if _signal(process, signal.SIGTERM, ended):
                 ended.terminated += 1
                 _signal(process, signal.SIGCONT, ended)  # a stopped process acts on SIGTERM only once it runs
         pause(_PAUSE_S)

@@ -6,6 +6,7 @@ the next boot). Linux only; everything is read from `/proc`.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 __all__ = [
     "Process",
     "ProcessIdentity",
+    "become_subreaper",
     "boot_id",
     "environment",
     "identity_of",
@@ -130,6 +132,12 @@ def send_signal(identity: ProcessIdentity, signum: signal.Signals) -> bool:
     return True
 
 
+def become_subreaper() -> bool:
+    """Make orphans below this process its children instead of init's; False where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return int(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0
+
+
 def boot_id() -> str:
     """The kernel's name for this boot: start ticks of another boot mean nothing."""
     return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -140,6 +148,7 @@ def ticks_since_boot() -> int:
     return int(float((_PROC / "uptime").read_text("ascii").split()[0]) * os.sysconf("SC_CLK_TCK"))
 
 
+_PR_SET_CHILD_SUBREAPER = 36
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of the kernel's include/linux/sched.h
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

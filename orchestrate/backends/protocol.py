@@ -214,6 +214,9 @@ class Backend(Protocol):
     teardown_reserve_s: float
     poll_interval_s: float
 
+    def spare(self, pid: int) -> None:
+        """The process `pid` on this machine serves the run (a warden) but is not the run's to be ended."""
+
     def preflight(self, request: Request) -> Preflight:
         """Whether the request can ever fit, and what the place is like. Creates nothing."""
 

@@ -77,12 +77,7 @@ def check_templates(texts: Mapping[str, str], cell_sets: Sequence[CellSet]) -> l
     knows it) but preset none (a set without groups refuses it), and ask for as many GPUs as the largest cell takes.
     """
     sets = [cell_set for cell_set in cell_sets if cell_set.device == "h200"]
-    return [
-        Disagreement(place, what)
-        for place, text in texts.items()
-        for task in _tasks(text)
-        for what in _against_sets(text, task, sets)
-    ]
+    return [Disagreement(place, what) for place, text in texts.items() for what in _template(text, sets)]
 
 
 def _workloads(sets_dir: Path) -> dict[str, _Workload]:
@@ -151,15 +146,38 @@ def _candidates(
             )
 
 
-def _tasks(text: str) -> Iterator[Mapping[str, Any]]:
-    """The documents of a template that run cells: SkyPilot tasks and Kubernetes Jobs."""
-    for document in yaml.safe_load_all(text):
-        if isinstance(document, dict) and (document.get("kind") == "Job" or "run" in document):
-            yield document
+def _template(text: str, sets: Sequence[CellSet]) -> Iterator[str]:
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        yield "not YAML" if mark is None else f"not YAML at line {mark.line + 1} column {mark.column + 1}"
+        return
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "Job":
+            yield from _against_sets(text, *_kubernetes(document), sets)
+        elif isinstance(document, dict) and "run" in document:
+            yield from _against_sets(text, *_skypilot(document), sets)
 
 
-def _against_sets(text: str, task: Mapping[str, Any], sets: Sequence[CellSet]) -> Iterator[str]:
-    handed, gpus = _kubernetes(task) if task.get("kind") == "Job" else _skypilot(task)
+def _skypilot(task: Mapping[str, Any]) -> tuple[set[str], int]:
+    """The variables that a task hands to its node, and the GPUs that it asks for."""
+    asked = _member(task, "resources", "accelerators")
+    if isinstance(asked, str):
+        kind, _, count = asked.partition(":")
+        asked = {kind: count or "1"}
+    counts = [_whole(count) for count in asked.values()] if isinstance(asked, dict) else []
+    return set(_member(task, "envs") or ()), min(counts, default=0)
+
+
+def _kubernetes(job: Mapping[str, Any]) -> tuple[set[str], int]:
+    """The variables that a Job hands to its containers, and the GPUs that they ask for."""
+    containers = _member(job, "spec", "template", "spec", "containers") or ()
+    handed = {_member(variable, "name") for container in containers for variable in _member(container, "env") or ()}
+    return handed, sum(_whole(_member(container, "resources", "limits", "nvidia.com/gpu")) for container in containers)
+
+
+def _against_sets(text: str, handed: set[str], gpus: int, sets: Sequence[CellSet]) -> Iterator[str]:
     for name in NODE_ENVIRONMENT:
         if name not in handed:
             yield f"does not hand {name} to the node"
@@ -173,17 +191,12 @@ def _against_sets(text: str, task: Mapping[str, Any], sets: Sequence[CellSet]) -
             yield f"asks for {gpus} GPUs, but the largest cell of set {one.name!r} takes {one.gpus}"
 
 
-def _skypilot(task: Mapping[str, Any]) -> tuple[set[str], int]:
-    asked = (task.get("resources") or {}).get("accelerators") or {}
-    if isinstance(asked, str):
-        _, _, count = asked.partition(":")
-        asked = {asked: count or 1}
-    counts = [int(float(count)) for count in asked.values()] if isinstance(asked, dict) else []
-    return set(task.get("envs") or {}), min(counts, default=0)
+def _member(value: Any, *path: str) -> Any:
+    """What `path` leads to in a tree of mappings, None where it leads nowhere."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def _kubernetes(job: Mapping[str, Any]) -> tuple[set[str], int]:
-    containers = job["spec"]["template"]["spec"]["containers"]
-    handed = {variable["name"] for container in containers for variable in container.get("env") or ()}
-    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
-    return handed, sum(int(limit.get("nvidia.com/gpu", 0)) for limit in limits)
+def _whole(count: object) -> int:
+    return int(text) if (text := str(count)).isascii() and text.isdigit() else 0

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from orchestrate.errors import ReceiptError
 from orchestrate.receipts.statement import is_safe_name
 
-__all__ = ["Listing", "hash_file", "list_files", "open_file", "read_file", "read_lines"]
+__all__ = ["Digest", "Listing", "hash_file", "list_files", "open_file", "read_file", "read_lines"]
 
 _CHUNK = 1 << 20
 
@@ -31,6 +32,16 @@ class Listing:
 
     files: dict[str, int]
     strange: dict[str, str]
+
+
+class Digest(Protocol):
+    """A running hash of `hashlib`."""
+
+    def update(self, data: bytes, /) -> object:
+        """Hash `data` too."""
+
+    def hexdigest(self) -> str:
+        """The digest so far, in hex."""
 
 
 @contextmanager
@@ -92,11 +103,12 @@ def hash_file(root: Path, name: str, *, limit: int) -> str:
     return digest.hexdigest()
 
 
-def read_lines(root: Path, name: str, *, limit: int, line_limit: int) -> Iterator[bytes]:
+def read_lines(root: Path, name: str, *, limit: int, line_limit: int, digest: Digest | None = None) -> Iterator[bytes]:
     """The lines of a file below `root`, each with its newline where it has one, without holding the file in memory.
 
-    A line longer than `line_limit` bytes comes cut, without a newline; reading ends after `limit` bytes with a
-    `ReceiptError`.
+    A line longer than `line_limit` bytes comes in pieces of that size, all but the last without a newline. `digest`
+    is fed every byte, so that what was judged and what was hashed are the same. Reading ends after `limit` bytes with
+    a `ReceiptError`.
     """
     with open_file(root, name) as descriptor, os.fdopen(os.dup(descriptor), "rb") as stream:
         left = limit
@@ -104,6 +116,8 @@ def read_lines(root: Path, name: str, *, limit: int, line_limit: int) -> Iterato
             left -= len(line)
             if left < 0:
                 raise _refused(root, name, f"it is larger than {limit} bytes")
+            if digest is not None:
+                digest.update(line)
             yield line
 
 
@@ -117,13 +131,13 @@ def list_files(root: Path, *, limit: int) -> Listing:
         with os.scandir(root / prefix) as entries:
             for entry in entries:
                 name = f"{prefix}{entry.name}"
-                mode = entry.stat(follow_symlinks=False).st_mode
-                if stat.S_ISDIR(mode):
+                about = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(about.st_mode):
                     folders.append(f"{name}/")
-                elif stat.S_ISREG(mode):
-                    files[name] = entry.stat(follow_symlinks=False).st_size
+                elif stat.S_ISREG(about.st_mode):
+                    files[name] = about.st_size
                 else:
-                    strange[name] = _kind(mode)
+                    strange[name] = _kind(about.st_mode)
                 if len(files) + len(strange) + len(folders) > limit:
                     raise _refused(root, ".", f"it holds more than {limit} entries")
     return Listing(dict(sorted(files.items())), dict(sorted(strange.items())))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrate.errors import ReceiptError
-from orchestrate.receipts.canonical import parse_strict, sha256_hex
+from orchestrate.receipts.canonical import canonical_bytes, parse_canonical, sha256_hex
 
 __all__ = ["JournalChain", "JournalRecord", "read_journal"]
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """One record: its place, its time as written, its kind, all of it, and the digest of its line."""
+    """One record: its place from 1, its time as written, its kind, its facts, and the digest of its line."""
 
     seq: int
     at: str
     kind: str
-    tree: dict[str, Any]
+    facts: Mapping[str, Any]
     sha256: str
 
 
@@ -35,21 +36,31 @@ class JournalChain:
 
 
 def read_journal(data: bytes) -> JournalChain:
-    """The chain of `data`, the bytes of `journal.jsonl`; a `ReceiptError` names the first line that breaks it."""
+    """The chain of `data`, the bytes of `journal.jsonl`; a `ReceiptError` names the first line that breaks it.
+
+    Each line is canonical JSON: `seq` from 1, `at`, `kind`, `facts`, `prev` (the digest of the line before, None for
+    the first) and `sum` (the digest of the record without `sum`).
+    """
     *lines, rest = data.split(b"\n")
     records: list[JournalRecord] = []
     for number, line in enumerate(lines, start=1):
         what = f"journal line {number}"
-        tree = parse_strict(line, what=what)
-        previous = records[-1].sha256 if records else None
-        if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str) or not isinstance(tree.get("at"), str):
-            raise _broken(what, "it is not a record with a kind and a time")
-        if tree.get("seq") != number - 1 and tree.get("seq") != number:
-            raise _broken(what, f"its number is {tree.get('seq')!r}")
-        if records and tree.get("prev") != previous:
+        tree = parse_canonical(line, what=what)
+        if not isinstance(tree, dict) or set(tree) != _FIELDS:
+            raise _broken(what, f"it is not a record with the fields {', '.join(sorted(_FIELDS))}")
+        claimed = tree.pop("sum")
+        if claimed != sha256_hex(canonical_bytes(tree)):
+            raise _broken(what, "its content is not what its sum says")
+        if tree["seq"] != number or tree["prev"] != (records[-1].sha256 if records else None):
             raise _broken(what, "it does not follow the line before it")
-        records.append(JournalRecord(number, tree["at"], tree["kind"], tree, sha256_hex(line)))
+        kind, at, facts = tree["kind"], tree["at"], tree["facts"]
+        if not isinstance(kind, str) or not isinstance(at, str) or not isinstance(facts, dict):
+            raise _broken(what, "its kind, time or facts are not what they should be")
+        records.append(JournalRecord(number, at, kind, facts, sha256_hex(line)))
     return JournalChain(tuple(records), torn=bool(rest))
+
+
+_FIELDS = {"seq", "at", "kind", "prev", "facts", "sum"}
 
 
 def _broken(what: str, why: str) -> ReceiptError:

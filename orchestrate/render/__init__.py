@@ -1,6 +1,6 @@
 """Cell set plus template to a SkyPilot task or a Kubernetes Job: pure functions.
 
-    request = RenderRequest(run_id="r1", cell_set="ellavox", cells=(...), group_variable="ELLAVOX_GROUPS", groups=("1",))
+    request = RenderRequest(run_id="r1", cell_set="smoke", cells=("cal-grpo-tiny|tiny-hybrid|L4|tp1|cp4",))
     render(Backend.SKY, request).text
 
 Fields are set on the template's tree and the tree is dumped, so that no value can change the structure. The same

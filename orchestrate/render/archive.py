@@ -1,4 +1,4 @@
-"""The harness as one archive: the same files give the same bytes, and its digest names exactly what runs on the node."""
+"""The harness as one archive: the same files give the same bytes, and its digest names what runs on the node."""
 
 from __future__ import annotations
 

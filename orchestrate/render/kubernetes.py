@@ -7,7 +7,7 @@ import base64
 from orchestrate.errors import RenderError, UsageError
 from orchestrate.render.archive import HarnessArchive
 from orchestrate.render.document import Document, Tree, clone, dump
-from orchestrate.render.ownership import annotations, kubernetes_labels, resource_name
+from orchestrate.render.ownership import kubernetes_annotations, kubernetes_labels, resource_name
 from orchestrate.render.request import RenderRequest, Toleration
 from orchestrate.render.schema import check_manifest
 from orchestrate.render.text import escape_dollars
@@ -15,6 +15,7 @@ from orchestrate.render.text import escape_dollars
 __all__ = ["render_job", "template_image"]
 
 _CORPUS_MOUNT = "/corpus"
+_GPU_PRODUCT = "nvidia.com/gpu.product"
 
 
 def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) -> tuple[Document, ...]:
@@ -29,7 +30,7 @@ def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) 
     if request.namespace is not None:
         tree["metadata"]["namespace"] = request.namespace
     tree["metadata"]["labels"].update(kubernetes_labels(request))
-    tree["metadata"]["annotations"].update(annotations(request))
+    tree["metadata"]["annotations"].update(kubernetes_annotations(request))
     spec = tree["spec"]
     spec["activeDeadlineSeconds"] = request.deadline_s
     spec["ttlSecondsAfterFinished"] = request.ttl_s
@@ -51,7 +52,10 @@ def template_image(template: Tree) -> str:
 
 def _config_maps(request: RenderRequest, archive: HarnessArchive, job: str) -> list[Tree]:
     """One ConfigMap for each chunk; the content's hash is in the name, so that a name never means other bytes."""
-    metadata: Tree = {"labels": kubernetes_labels(request), "annotations": {"orchestrate/harness-sha256": archive.sha256}}
+    metadata: Tree = {
+        "labels": kubernetes_labels(request),
+        "annotations": {"orchestrate/harness-sha256": archive.sha256},
+    }
     if request.namespace is not None:
         metadata["namespace"] = request.namespace
     return [
@@ -69,8 +73,8 @@ def _config_maps(request: RenderRequest, archive: HarnessArchive, job: str) -> l
 def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
     if request.node_selector is not None:
         pod["nodeSelector"] = dict(request.node_selector)
-    else:
-        pod["nodeSelector"] = {"nvidia.com/gpu.product": f"NVIDIA-{request.accelerators.kind}"}
+    elif _GPU_PRODUCT in pod["nodeSelector"]:
+        pod["nodeSelector"][_GPU_PRODUCT] = f"NVIDIA-{request.accelerators.kind}"
     if request.tolerations is not None:
         pod["tolerations"] = [_toleration(toleration) for toleration in request.tolerations]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -85,7 +89,7 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         container["image"] = request.image.text
     requests = container["resources"]["requests"]
     if request.cpus is not None:
-        requests["cpu"] = request.cpus
+        requests["cpu"] = str(request.cpus)
     if request.memory_gib is not None:
         requests["memory"] = f"{request.memory_gib}Gi"
     container["resources"]["limits"]["nvidia.com/gpu"] = request.accelerators.count

@@ -14,9 +14,9 @@ from orchestrate.render.text import cloud_label_value, dns_label, label_value
 
 __all__ = [
     "PREFIX",
-    "annotations",
     "cloud_labels",
     "expiry_label",
+    "kubernetes_annotations",
     "kubernetes_labels",
     "resource_name",
     "selector",
@@ -36,7 +36,7 @@ def cloud_labels(request: RenderRequest) -> dict[str, str]:
     return {f"orchestrate-{key}": cloud_label_value(value) for key, value in _facts(request).items()}
 
 
-def annotations(request: RenderRequest) -> dict[str, str]:
+def kubernetes_annotations(request: RenderRequest) -> dict[str, str]:
     """What a label can not hold whole."""
     return {f"{PREFIX}run-id": request.run_id, f"{PREFIX}owner": request.owner}
 

@@ -62,7 +62,7 @@ def render(backend: Backend, request: RenderRequest, *, archive: HarnessArchive 
 
 
 def _refuse_foreign_fields(backend: Backend, request: RenderRequest) -> None:
-    foreign = {
+    foreign: dict[Backend, dict[str, object]] = {
         Backend.SKY: {
             "--namespace": request.namespace,
             "--node-selector": request.node_selector,

@@ -14,7 +14,9 @@ __all__ = ["Accelerators", "Corpus", "RenderRequest", "Toleration"]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
-_QUALIFIED_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_QUALIFIED_NAME = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -90,7 +92,8 @@ class RenderRequest:
     `deadline_s` bounds the whole run and is what the provider enforces. The payload gets `deadline_s - reserve_s`, so
     that there is time to start, to fetch the evidence and to tear down. `expires_at` is when `audit --reap` may take
     what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s` and
-    `collect_wait_s` are Kubernetes' alone. `node_selector` and `tolerations` replace the template's; None keeps them.
+    `collect_wait_s` are Kubernetes' alone. `node_selector` and `tolerations` replace the template's; None keeps
+    them, with the GPU product that `accelerators` names.
 
     Raises `UsageError` where a value does not fit its field.
     """
@@ -110,7 +113,7 @@ class RenderRequest:
     expires_at: datetime | None = None
     image: ImageReference | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
-    cpus: str | None = None
+    cpus: int | None = None
     memory_gib: int | None = None
     corpus: Corpus | None = None
     infra: str | None = None
@@ -128,8 +131,8 @@ class RenderRequest:
         self._check_times()
         if self.token is not None and not _TOKEN.fullmatch(self.token):
             raise UsageError("the ownership token is not 32 hex digits", remedy="let orchestrate make it")
-        if self.cpus is not None and not re.fullmatch(r"[1-9][0-9]{0,3}", self.cpus, re.ASCII):
-            raise UsageError(f"--cpus {self.cpus[:50]!r} is not a number of CPUs", remedy="give a whole number")
+        if self.cpus is not None and not 1 <= self.cpus <= 9999:
+            raise UsageError(f"--cpus {self.cpus} is not possible", remedy="give 1 to 9999")
         if self.memory_gib is not None and not 1 <= self.memory_gib <= 65536:
             raise UsageError(f"--memory {self.memory_gib} GiB is not possible", remedy="give 1 to 65536")
         if self.infra is not None:

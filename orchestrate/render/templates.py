@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrate.errors import RenderError
 from orchestrate.render.document import Tree, load
 
-__all__ = ["TEMPLATES", "Backend", "harness_dir", "load_template", "template_path", "templates_dir"]
+__all__ = ["TEMPLATES", "Backend", "harness_dir", "in_checkout", "load_template", "template_path", "templates_dir"]
 
 
 class Backend(StrEnum):
@@ -50,6 +50,11 @@ def template_path(backend: Backend) -> Path:
 def load_template(backend: Backend) -> Tree:
     """The template's tree, read once. It is shared: clone it before setting fields."""
     return load(template_path(backend).read_text(encoding="utf-8"))
+
+
+def in_checkout() -> bool:
+    """Whether the templates come from a checkout, whose harness travels as SkyPilot's workdir."""
+    return templates_dir(Backend.SKY).parent == harness_dir().parent
 
 
 def harness_dir() -> Path:

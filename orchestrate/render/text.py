@@ -61,9 +61,7 @@ def require_text(name: str, value: str, *, empty_ok: bool = False) -> str:
             f"{name} holds a NUL character, which no environment variable can", remedy=f"remove it from {name}"
         )
     if length > MAX_VALUE_BYTES:
-        raise UsageError(
-            f"{name} is {length} bytes long, more than {MAX_VALUE_BYTES}", remedy=f"give a shorter {name}"
-        )
+        raise UsageError(f"{name} is {length} bytes long, more than {MAX_VALUE_BYTES}", remedy=f"give a shorter {name}")
     return value
 
 

@@ -129,7 +129,7 @@ class ConsoleProgress(Progress):
             cell = self._state.cells.setdefault(key, _Cell())
             cell.candidate = clean(event.get("candidate") or cell.candidate)
             cell.phase = clean(event.get("phase") or cell.phase)
-            cell.round, cell.rounds = _number(event.get("round")), _number(event.get("rounds"))
+            cell.round, cell.rounds = _turn(event), _number(event.get("rounds"))
             if kind == "cell-ended":
                 cell.status = clean(event.get("status", "ended"))
         self._show(self._event_line(kind, key, event))
@@ -163,7 +163,7 @@ class ConsoleProgress(Progress):
 
     def _event_line(self, kind: str, key: str, event: Mapping[str, Any]) -> str:
         words = [kind, key, clean(event.get("phase") or ""), clean(event.get("candidate") or "")]
-        turn, of = _number(event.get("round")), _number(event.get("rounds"))
+        turn, of = _turn(event), _number(event.get("rounds"))
         if turn is not None:
             words.append(f"round {turn}" if of is None else f"round {turn}/{of}")
         words.append(clean(event.get("status") or ""))
@@ -210,7 +210,12 @@ def _start_live(stream: TextIO) -> Live:
     from rich.live import Live  # noqa: PLC0415
 
     # No refresh thread: the launcher forks, and a thread that holds rich's lock then would leave it locked.
-    live = Live(console=Console(file=stream), auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    live = Live(
+        console=Console(file=stream, force_terminal=True),
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
     live.start()
     return live
 
@@ -246,7 +251,7 @@ def _print_coloured(stream: TextIO, summary: RunSummary) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console(file=stream)
+    console = Console(file=stream, force_terminal=True)
     for line, style in _summary_lines(summary):
         console.print(Text(line, style=style), soft_wrap=True)
 
@@ -286,6 +291,11 @@ def _teardown_lines(summary: RunSummary) -> list[tuple[str, str]]:
     lines.extend((f"  unknown  {clean(item)}", "yellow") for item in summary.unknown)
     lines.append((f"  next     orchestrate audit --reap --run {summary.run_id}", ""))
     return lines
+
+
+def _turn(event: Mapping[str, Any]) -> int | None:
+    index = _number(event.get("round"))  # the node counts from 0, people from 1
+    return None if index is None else index + 1
 
 
 def _number(value: object) -> int | None:

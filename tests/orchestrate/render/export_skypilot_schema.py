@@ -24,7 +24,7 @@ def exported() -> dict[str, Any]:
     task = schemas.get_task_schema()
     task["properties"]["config"]["additionalProperties"] = False
     return {
-        "$comment": f"From SkyPilot {metadata.version('skypilot')}, sky/utils/schemas.py, Apache-2.0; see README.md here.",
+        "$comment": "From SkyPilot, sky/utils/schemas.py, Apache-2.0; see README.md beside this file.",
         "skypilot": metadata.version("skypilot"),
         "task": task,
         "resources": schemas.get_resources_schema(),

@@ -1,0 +1,198 @@
+"""`orchestrate launch`: run a cell set from plan to closed, verified receipts."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+import orchestrate
+from orchestrate.backends.local import LocalBackend
+from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
+from orchestrate.commands.duration import DURATION
+from orchestrate.commands.run_dir import RUNS_DIR_OPTION
+from orchestrate.commands.selection import cell_selection_options, selected
+from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
+from orchestrate.lifecycle.closure import Closed
+from orchestrate.lifecycle.corpora import check_corpus
+from orchestrate.lifecycle.launching import Launch, Launched, Place
+from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
+from orchestrate.verdict import Verdict
+
+__all__ = ["command", "default_owner", "launched_as_json"]
+
+
+def default_owner() -> str:
+    """Who owns what is launched from here: `user@host`."""
+    return f"{getpass.getuser()}@{platform.node()}"
+
+
+@click.command("launch")
+@click.option("--backend", type=click.Choice([LocalBackend.name]), default=LocalBackend.name, show_default=True,
+              expose_value=False)  # fmt: skip
+@cell_selection_options
+@click.option("--repeat", type=click.IntRange(1, 1000), envvar="REPEAT", default=8, show_default=True, metavar="N",
+              help="Measured rounds of each candidate.")  # fmt: skip
+@click.option("--deadline", type=DURATION, default="30m", show_default=True, metavar="DURATION",
+              help="The whole run, teardown included, is over by then.")  # fmt: skip
+@click.option("--corpus", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
+              help="The private corpus; it never leaves its place.")  # fmt: skip
+@click.option("--corpus-sha256", metavar="SHA256", help="The digest that the private corpus must have.")
+@click.option("--max-gpu-hours", type=click.FloatRange(min=0), metavar="HOURS",
+              help="Refuse a run that may take more.")  # fmt: skip
+@click.option("--owner", envvar="ORCHESTRATE_OWNER", default=default_owner, show_default="user@host",
+              help="The owner that every resource of the run names.")  # fmt: skip
+@RUNS_DIR_OPTION
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, also when the run fails.")
+def command(
+    cell_set: str | None,
+    groups: str | None,
+    repeat: int,
+    deadline: int,
+    corpus: Path | None,
+    corpus_sha256: str | None,
+    max_gpu_hours: float | None,
+    owner: str,
+    runs_dir: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """Run the selected cells, bring home receipts, give everything back, and prove it.
+
+    Without options: cell set `smoke` on this machine. The exit code is the verdict's. Ctrl-C ends the run with its
+    teardown; a second one does not skip it.
+
+    \b
+    Example:
+      orchestrate launch
+      orchestrate launch --cell-set text --groups 1,4 --repeat 4 --deadline 20m
+      orchestrate launch --json | jq -r .verdict
+    """
+    selection = selected(cell_set, groups, default="smoke")
+    progress = ConsoleProgress(sys.stderr)
+    try:
+        launched = Launch(
+            selection=selection,
+            repeat=repeat,
+            deadline_s=float(deadline),
+            owner=owner,
+            place=_place(runs_dir),
+            narrator=progress,
+            corpus=check_corpus(corpus, corpus_sha256),
+            max_gpu_hours=max_gpu_hours,
+        ).start()
+    except (NotRunError, UnsatisfiableError) as error:
+        if as_json:
+            click.echo(json.dumps(_refused_as_json(error, len(selection.cells)), sort_keys=True))
+        click.echo(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
+        return error.exit_code
+    finally:
+        progress.close()
+    if as_json:
+        click.echo(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
+    if launched.run is None or launched.closed is None:
+        click.echo(f"stopped by {launched.stopped_by} before anything was made", err=True)
+        return Verdict.CANCELLED.exit_code
+    progress.verdict(summary_of(launched.run, launched.closed))
+    if launched.closed.remedy:
+        click.echo(f"remedy: {launched.closed.remedy}", err=True)
+    return exit_code_of(launched.closed)
+
+
+def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
+    """The answer of `launch --json`."""
+    run, closed = launched.run, launched.closed
+    if run is None or closed is None:
+        reason = f"stopped by {launched.stopped_by} before anything was made"
+        return _nothing_as_json(Verdict.CANCELLED, reason, expected)
+    verdict = verdict_of(closed)
+    return {
+        "run_id": run.run_id,
+        "verdict": verdict.label,
+        "test_verdict": closed.decision.test_verdict.label,
+        "exit_code": verdict.exit_code,
+        "reason": closed.decision.reason,
+        "run_dir": str(run.path),
+        "closure_sha256": closed.closure_sha256,
+        "device": closed.collected.device,
+        "cells": {"expected": expected, "complete": closed.collected.complete},
+        "teardown": {"confirmed": closed.confirmed, "remaining": [*closed.remaining, *closed.unknown]},
+    }
+
+
+def verdict_of(closed: Closed) -> Verdict:
+    """The verdict; a run whose closure could not be written lacks a receipt and is `incomplete` at best."""
+    verdict = closed.decision.verdict
+    if closed.closure_sha256 is None and verdict is not Verdict.TEARDOWN_UNCONFIRMED:
+        return Verdict.INCOMPLETE
+    return verdict
+
+
+def exit_code_of(closed: Closed) -> int:
+    """The exit code of the verdict."""
+    return verdict_of(closed).exit_code
+
+
+def summary_of(run: RunDirectory, closed: Closed) -> RunSummary:
+    """What is printed for people at the end."""
+    cells = [
+        CellLine(judged.key, word.status, judged.complete, judged.rows, judged.missing)
+        for judged, word in zip(closed.collected.cells, closed.collected.words, strict=False)
+    ]
+    return RunSummary(
+        run_id=run.run_id,
+        verdict=verdict_of(closed),
+        test_verdict=closed.decision.test_verdict,
+        reason=closed.decision.reason,
+        run_dir=run.path,
+        closure_sha256=closed.closure_sha256,
+        device=closed.collected.device,
+        cells=cells,
+        teardown_confirmed=closed.confirmed,
+        looks=[look.at for look in closed.census.looks] if closed.census else (),
+        remaining=closed.remaining,
+        unknown=closed.unknown,
+    )
+
+
+def _place(runs_dir: Path) -> Place:
+    parent = harness_parent()
+    if parent is None:
+        raise UnsatisfiableError("the package `harness` is not installed here", remedy=INSTALL_HARNESS)
+    return Place(
+        runs_dir=runs_dir.absolute(),
+        temp_base=Path(tempfile.gettempdir()),
+        home=Path.home(),
+        harness=parent / "harness",
+        build_record=Path(orchestrate.__file__).parent / "_source.json",
+        environ=dict(os.environ),
+    )
+
+
+def _refused_as_json(error: OrchestrateError, expected: int) -> dict[str, Any]:
+    verdict = Verdict.NOT_RUN if isinstance(error, NotRunError) else Verdict.UNSATISFIABLE
+    kind = "runs-dir" if isinstance(error, RunsDirError) else verdict.label
+    return {**_nothing_as_json(verdict, error.cause, expected), "error": {**error.as_json(), "code": kind}}
+
+
+def _nothing_as_json(verdict: Verdict, reason: str, expected: int) -> dict[str, Any]:
+    return {
+        "run_id": None,
+        "verdict": verdict.label,
+        "test_verdict": verdict.label,
+        "exit_code": verdict.exit_code,
+        "reason": reason,
+        "run_dir": None,
+        "closure_sha256": None,
+        "device": "none",
+        "cells": {"expected": expected, "complete": 0},
+        "teardown": {"confirmed": True, "remaining": []},
+    }

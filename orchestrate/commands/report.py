@@ -1,0 +1,55 @@
+"""`orchestrate report`: a run as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
+from orchestrate.errors import UsageError
+from orchestrate.receipts.record import load_record
+from orchestrate.receipts.verify import verify_record
+
+__all__ = ["command"]
+
+
+@click.command("report")
+@click.argument("run", metavar="RUN_OR_DIR")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, allow_dash=True), default=Path("report.html"), show_default=True,
+    help="Where to write the page; - is standard output.",
+)  # fmt: skip
+@RUNS_DIR_OPTION
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
+    """Write a run as one HTML page that needs nothing else: verdict, stages, measured times, teardown, receipts.
+
+    It works for every run, also one that failed, was cancelled or never got a closure: what is missing is shown as
+    missing. Exit code 0 says that the page was written, not that the run passed.
+
+    \b
+    Example:
+      orchestrate report r20260102-030405-0a1b2c -o report.html
+    """
+    from orchestrate.report.html import render_page  # noqa: PLC0415 - jinja2 is slow to import
+
+    if as_json and str(output) == "-":
+        raise UsageError("both the page and JSON are to go to standard output", remedy="give --output a file")
+    record = load_record(locate_run(run, runs_dir))
+    found = verify_record(record)
+    page = render_page(record, found, made_at=datetime.now(UTC))
+    if str(output) == "-":
+        click.echo(page, nl=False)
+        return 0
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output} can not be written: {error.strerror}", remedy="choose another --output") from error
+    if as_json:
+        said = {"report": str(output), "run_id": found.run_id, "verdict": found.verdict.label, "holds": found.holds}
+        click.echo(json.dumps(said, sort_keys=True))
+    click.echo(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
+    return 0

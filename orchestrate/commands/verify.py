@@ -1,0 +1,72 @@
+"""`orchestrate verify`: check the receipts of a run, offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
+from orchestrate.receipts.verify import Verification, verify_run
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@click.argument("run", metavar="RUN_OR_DIR")
+@click.option("--expect-closure", metavar="SHA256", help="The newest closure must have this digest.")
+@click.option("--commit", metavar="SHA", help="This commit must have run, with a clean tree (7 or more hex digits).")
+@click.option("--require-passed", is_flag=True, help="The verdict must be passed as well: what a gate needs.")
+@RUNS_DIR_OPTION
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    run: str, expect_closure: str | None, commit: str | None, require_passed: bool, runs_dir: Path, as_json: bool
+) -> int:
+    """Check that the receipts of a run are whole and that its verdict follows from them, offline.
+
+    Exit code 0 says that the receipts hold, 1 that they do not. A failed run whose receipts truly say `failed` holds:
+    add --require-passed where only a pass will do. Without --expect-closure whoever holds the files could have
+    recomputed them all.
+
+    \b
+    Example:
+      orchestrate verify r20260102-030405-0a1b2c
+      orchestrate verify ./fetched-run --expect-closure SHA256 --commit SHA --require-passed --json
+    """
+    found = verify_run(
+        locate_run(run, runs_dir), expect_closure=expect_closure, expect_commit=commit, require_passed=require_passed
+    )
+    if as_json:
+        click.echo(json.dumps(found.as_json(), sort_keys=True))
+    _explain(found, to_stderr=as_json)
+    return 0 if found.holds else 1
+
+
+def _explain(found: Verification, *, to_stderr: bool) -> None:
+    head = "HOLDS" if found.holds else "DOES NOT HOLD"
+    click.secho(f"receipts {head}", fg="green" if found.holds else "red", bold=True, err=to_stderr)
+    verdict = found.verdict
+    said = verdict.label.upper() if found.closure_sha256 else f"{verdict.label.upper()} (there is no closure)"
+    click.secho(f"verdict  {said}  {verdict.meaning}", fg=verdict.colour, bold=True, err=to_stderr)
+    for name, value in (
+        ("run", found.run_id),
+        ("cells", found.test_verdict.label),
+        ("device", found.device),
+        ("commit", found.commit),
+        ("closure", found.closure_sha256),
+    ):
+        click.echo(f"{name:8} {_shown(value)}", err=to_stderr)
+    for title, lines in (
+        ("problems", found.problems),
+        ("what the receipts prove", found.proves),
+        ("what they do not prove", found.does_not_prove),
+    ):
+        if lines:
+            click.echo(f"\n{title}:", err=to_stderr)
+        for line in lines:
+            click.echo(f"  - {_shown(line)}", err=to_stderr)
+
+
+def _shown(value: str | None) -> str:
+    return "none" if value is None else "".join(letter if letter.isprintable() else "?" for letter in value)

@@ -1,0 +1,98 @@
+"""The closure of a run: the receipt that lists all the others and says the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from orchestrate.clock import to_wire
+from orchestrate.lifecycle.census import Census
+from orchestrate.lifecycle.collecting import Collected
+from orchestrate.lifecycle.journal import Journal
+from orchestrate.lifecycle.outcome import Decision
+from orchestrate.lifecycle.plan import Plan
+from orchestrate.lifecycle.recording import ReceiptWriter
+from orchestrate.receipts.statement import Receipt, Stage
+
+__all__ = ["Closed", "announce", "missing_stages", "write_closure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A closed run. `closure_sha256` is None where no closure could be written: then the run is not closed."""
+
+    decision: Decision
+    closure_sha256: str | None
+    collected: Collected
+    census: Census | None
+    remaining: tuple[str, ...]
+    unknown: tuple[str, ...]
+    remedy: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it is proven that nothing of the run is left."""
+        return not self.remaining and not self.unknown
+
+
+def write_closure(
+    closed: Closed, *, plan: Plan, journal: Journal, receipts: ReceiptWriter, why: str, now: datetime
+) -> Closed:
+    """Write the closure of a run and announce it in the journal.
+
+    `why` says why this closure was made. A closure that is there already is superseded, never edited. Raises `OSError`
+    or `ReceiptError` when it cannot be written.
+    """
+    decision, collected = closed.decision, closed.collected
+    wall_s = float(receipts.facts(Stage.RUN).get("wall_s", 0.0))
+    before = [receipt for receipt in receipts.written if receipt.stage is Stage.CLOSURE]
+    source = plan.tree["source"]
+    facts = {
+        "verdict": decision.verdict.label,
+        "test_verdict": decision.test_verdict.label,
+        "result": decision.result.label,
+        "reason": decision.reason,
+        "exit_code": decision.verdict.exit_code,
+        "receipts": [
+            {"stage": receipt.stage.value, "attempt": receipt.attempt, "sha256": receipt.sha256}
+            for receipt in receipts.written
+            if receipt.stage is not Stage.CLOSURE
+        ],
+        "missing": missing_stages(receipts),
+        "journal": {"records": len(journal.view.records), "head": journal.head},
+        "supersedes": before[-1].sha256 if before else None,
+        "why": why,
+        "cells": {"expected": len(collected.cells), "complete": collected.complete},
+        "device": collected.device,
+        "teardown": {
+            "confirmed": closed.confirmed,
+            "remaining": list(closed.remaining),
+            "unknown": list(closed.unknown),
+        },
+        "gpu_hours_actual": 0.0 if plan.device == "cpu" else wall_s * plan.tree["ranks"] / 3600,
+        "commit": source["commit"],
+        "dirty": source["dirty"],
+        "tree": source["tree"],
+    }
+    sha256 = receipts.write(Stage.CLOSURE, started_at=to_wire(now), ended_at=to_wire(now), facts=facts)
+    announce(receipts.written[-1], plan=plan, journal=journal)
+    return replace(closed, closure_sha256=sha256)
+
+
+def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
+    """Record in the journal that this closure was written, with what `status` shows of it."""
+    shown = ("verdict", "test_verdict", "reason", "device", "cells", "gpu_hours_actual", "teardown")
+    journal.append(
+        "closure",
+        closure_sha256=closure.sha256,
+        cell_set=plan.tree["cell_set"],
+        created_at=plan.tree["created_at"],
+        owner=plan.tree["owner"],
+        backend=plan.backend,
+        **{name: closure.facts.get(name) for name in shown},
+    )
+
+
+def missing_stages(receipts: ReceiptWriter) -> list[str]:
+    """The stages that have no receipt."""
+    return [stage.value for stage in Stage if stage is not Stage.CLOSURE and not receipts.has(stage)]

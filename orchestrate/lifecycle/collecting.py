@@ -1,0 +1,135 @@
+"""What came home of a run: every evidence file by digest, and each cell judged by its own rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrate.lifecycle.journal import JournalView
+from orchestrate.lifecycle.plan import Plan
+from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.lifecycle.source import changed_files
+from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.record import load_record
+from orchestrate.receipts.statement import Subject
+
+__all__ = ["CellWord", "Collected", "collect_evidence", "node_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellWord:
+    """The node's word on one cell: its status, why, and which cells ran beside it."""
+
+    key: str
+    status: str
+    reason: str
+    ran_with: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The evidence of a run as it lies in its directory.
+
+    `device` is what the node found (`none` before any node did). `changed` are the source files whose digest is not
+    the planned one any more, or that the node saw change.
+    """
+
+    device: str
+    words: tuple[CellWord, ...]
+    cells: tuple[CellJudgement, ...]
+    subjects: tuple[Subject, ...]
+    files: int
+    bytes: int
+    changed: tuple[str, ...]
+    sources: Mapping[str, Any]
+
+    @property
+    def complete(self) -> int:
+        """How many cells are complete by their rows."""
+        return sum(cell.complete for cell in self.cells)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What is missing, cell by cell."""
+        gaps = tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
+        return gaps or (() if self.cells else ("no cell was expected",))
+
+    def as_facts(self, problem: str | None) -> dict[str, Any]:
+        """The facts of the collect receipt."""
+        return {
+            "device": self.device,
+            "cells": [
+                {
+                    "key": cell.key,
+                    "status": word.status,
+                    "complete": cell.complete,
+                    "rows": cell.rows,
+                    "missing": list(cell.missing),
+                }
+                for cell, word in zip(self.cells, self.words, strict=True)
+            ],
+            "sources": dict(self.sources),
+            "files": self.files,
+            "bytes": self.bytes,
+            "problem": problem,
+        }
+
+
+def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: Mapping[str, str]) -> Collected:
+    """Judge what is in the run directory now. `pins` are the digests of the source files as they are now."""
+    record = load_record(run.path)
+    evidence = {name: size for name, size in record.files.items() if name.startswith("evidence/")}
+    planned = plan.tree["source"]["pins"]
+    changed = list(changed_files(planned, pins))
+    start, end = plan.tree["source"]["pins_sha256"], sha256_hex(canonical_bytes(dict(pins)))
+    node_sources = record.node.get("sources")
+    if isinstance(node_sources, dict) and node_sources.get("start") != node_sources.get("end"):
+        changed.append("(seen by the node)")
+        end = f"changed on the node: {node_sources.get('end')}"
+    return Collected(
+        device=_device(run, plan, ran=bool(evidence)),
+        words=node_words(run, plan, journal),
+        cells=record.cells,
+        subjects=tuple(Subject(name, record.digests[name]) for name in sorted(evidence) if name in record.digests),
+        files=len(evidence),
+        bytes=sum(evidence.values()),
+        changed=tuple(changed),
+        sources={"start": start, "end": end, "node": node_sources if isinstance(node_sources, dict) else None},
+    )
+
+
+def node_words(run: RunDirectory, plan: Plan, journal: JournalView) -> tuple[CellWord, ...]:
+    """The node's word on each expected cell: from its final account, else from the progress that reached the journal.
+
+    A cell that it began and never ended was `interrupted`, one that it never began is `not-run`.
+    """
+    words: dict[str, Mapping[str, Any]] = {}
+    for record in journal.all("cell"):
+        status = record.facts.get("status") if record.facts.get("event") == "cell-ended" else "interrupted"
+        words[str(record.facts.get("cell"))] = {**record.facts, "status": status}
+    try:
+        node = json.loads((run.evidence / "node.json").read_bytes())
+    except (OSError, ValueError):
+        node = None
+    cells = node.get("cells") if isinstance(node, dict) else None
+    for cell in cells if isinstance(cells, list) else []:
+        if isinstance(cell, dict) and isinstance(cell.get("key"), str):
+            words[cell["key"]] = cell
+    return tuple(_word(key, words.get(key, {})) for key in plan.cells)
+
+
+def _word(key: str, said: Mapping[str, Any]) -> CellWord:
+    beside = said.get("ran_with")
+    ran_with = tuple(str(other) for other in beside) if isinstance(beside, list) else ()
+    return CellWord(key, str(said.get("status") or "not-run"), str(said.get("reason") or ""), ran_with)
+
+
+def _device(run: RunDirectory, plan: Plan, *, ran: bool) -> str:
+    try:
+        device = json.loads((run.evidence / "preflight.json").read_bytes())["device"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return plan.device if ran else "none"
+    return device if isinstance(device, str) else plan.device

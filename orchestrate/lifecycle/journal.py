@@ -1,0 +1,257 @@
+"""The journal of a run: append-only JSON lines, each on disk before what it announces happens.
+
+Each record holds `seq` (from 1), `at`, `kind`, `prev` (the SHA-256 of the line before, None for the first), its
+`facts`, and `sum`, the SHA-256 of the record without `sum`, so that damage in the last line shows as well. A last line
+without its newline is torn: the crash came before its fsync returned, so nothing it announces has happened.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrate.clock import to_wire, utc_now
+from orchestrate.errors import JournalDamagedError
+from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+
+__all__ = ["Journal", "JournalRecord", "JournalView", "Observer", "is_disk_full", "last_record", "read_journal"]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """One line of a journal. `sha256` is the digest of the line without its newline."""
+
+    seq: int
+    at: str
+    kind: str
+    facts: Mapping[str, Any]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """A journal as it was read. `torn_bytes` were left out at its end; `good_bytes` precede them."""
+
+    records: tuple[JournalRecord, ...]
+    good_bytes: int
+    torn_bytes: int
+
+    @property
+    def head(self) -> str | None:
+        """The digest of the last line; None for an empty journal."""
+        return self.records[-1].sha256 if self.records else None
+
+    def last(self, *kinds: str) -> JournalRecord | None:
+        """The newest record of one of these kinds."""
+        return next((record for record in reversed(self.records) if record.kind in kinds), None)
+
+    def all(self, *kinds: str) -> tuple[JournalRecord, ...]:
+        """Every record of one of these kinds, oldest first."""
+        return tuple(record for record in self.records if record.kind in kinds)
+
+
+class Observer(Protocol):
+    """Somebody who watches a journal grow: the console, or a test that strikes at an exact moment."""
+
+    def recording(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """A record is about to be written."""
+
+    def recorded(self, record: JournalRecord) -> None:
+        """A record is on disk."""
+
+
+class Journal:
+    """Appends records. One writer at a time: whoever holds the lock of the run.
+
+    Args:
+        path: `journal.jsonl` of the run directory; made when it is not there.
+        observer: told of each record before and after.
+        on_disk_full: called once when the disk refuses a record, to make room; the record is then tried again.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        observer: Observer | None = None,
+        on_disk_full: Callable[[], None] = lambda: None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._path = path
+        self._observer = observer
+        self._on_disk_full = on_disk_full
+        self._now = now
+        is_new = not path.exists()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if is_new:
+                _fsync_folder(path.parent)
+            self.view = _parse(_read_all(self._fd), path)
+            _keep_room(self._fd, self.view.good_bytes)
+            if self.view.torn_bytes:
+                torn = self.view.torn_bytes
+                os.ftruncate(self._fd, self.view.good_bytes)
+                _keep_room(self._fd, self.view.good_bytes)
+                self.append("note", text=f"dropped a torn last line of {torn} bytes", torn_bytes=torn)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def head(self) -> str | None:
+        """The digest of the last line."""
+        return self.view.head
+
+    def append(self, kind: str, **facts: Any) -> JournalRecord:
+        """Write one record and return when it is on disk. `OSError` when the disk refuses it twice."""
+        if self._observer is not None:
+            self._observer.recording(kind, facts)
+        record, line = _encode(len(self.view.records) + 1, to_wire(self._now()), kind, self.head, facts)
+        try:
+            self._write(line)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self._on_disk_full()
+            self._write(line)
+        self.view = JournalView((*self.view.records, record), self.view.good_bytes + len(line), 0)
+        if self._observer is not None:
+            self._observer.recorded(record)
+        return record
+
+    def close(self) -> None:
+        """Give the room back that was kept for records that never came, and close the file."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.ftruncate(fd, self.view.good_bytes)
+            finally:
+                os.close(fd)
+
+    def _write(self, line: bytes) -> None:
+        # Always at the end of the last good record: what a refused write left there is written over.
+        offset = self.view.good_bytes
+        view = memoryview(line)
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, offset)
+                view, offset = view[written:], offset + written
+            os.fsync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, self.view.good_bytes)
+            raise
+
+
+def read_journal(path: Path) -> JournalView:
+    """Read a journal without changing it.
+
+    A torn last line is left out and counted. Raises `JournalDamagedError`, naming the file and the byte, for any other
+    damage, and `FileNotFoundError` when there is no journal.
+    """
+    return _parse(path.read_bytes(), path)
+
+
+def last_record(path: Path, *, tail_bytes: int = 16384) -> JournalRecord | None:
+    """The last record, read from the end of the file alone and checked by its own `sum`.
+
+    None when that cannot be done (empty, torn, damaged or longer than `tail_bytes`): then the whole journal must be
+    read. `FileNotFoundError` when there is no journal.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        start = max(0, size - tail_bytes)
+        block = os.pread(fd, size - start, start)
+    finally:
+        os.close(fd)
+    if not block.endswith(b"\n"):
+        return None
+    before, newline, line = block[:-1].rpartition(b"\n")
+    if not newline and (start or before):
+        return None
+    try:
+        return _decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether this is the disk (or a quota on it) refusing more bytes."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
+_ROOM_BYTES = 256 << 10
+_FALLOC_FL_KEEP_SIZE = 1
+
+
+def _encode(seq: int, at: str, kind: str, prev: str | None, facts: Mapping[str, Any]) -> tuple[JournalRecord, bytes]:
+    tree = {"seq": seq, "at": at, "kind": kind, "prev": prev, "facts": facts}
+    tree["sum"] = sha256_hex(canonical_bytes(tree))
+    line = canonical_bytes(tree)
+    return JournalRecord(seq, at, kind, dict(facts), sha256_hex(line)), line + b"\n"
+
+
+def _decode(line: bytes, *, seq: int | None = None, prev: str | None = None) -> JournalRecord:
+    """The record on a line; where `seq` is given, it must be that record, and follow the one with digest `prev`."""
+    tree = json.loads(line)
+    if not isinstance(tree, dict) or set(tree) != {"seq", "at", "kind", "prev", "facts", "sum"}:
+        raise ValueError("it is not a record")
+    claimed = tree.pop("sum")
+    if sha256_hex(canonical_bytes(tree)) != claimed:
+        raise ValueError("its content is not what its sum says")
+    if seq is not None and (tree["seq"] != seq or tree["prev"] != prev):
+        raise ValueError("it does not follow the record before it")
+    return JournalRecord(tree["seq"], tree["at"], tree["kind"], tree["facts"], sha256_hex(line))
+
+
+def _parse(data: bytes, path: Path) -> JournalView:
+    records: list[JournalRecord] = []
+    offset = 0
+    prev: str | None = None
+    while (end := data.find(b"\n", offset)) >= 0:
+        line = data[offset:end]
+        try:
+            record = _decode(line, seq=len(records) + 1, prev=prev)
+        except (ValueError, RecursionError) as error:
+            place = offset + error.pos if isinstance(error, json.JSONDecodeError) else offset
+            raise JournalDamagedError(
+                f"{path.parent.name}/{path.name} is damaged at byte {place}: "
+                f"record {len(records) + 1}, bytes {offset} to {end}: {error}",
+                remedy="restore the file from a copy; `orchestrate audit` finds what the run may have left without it",
+            ) from error
+        records.append(record)
+        prev = record.sha256
+        offset = end + 1
+    return JournalView(tuple(records), good_bytes=offset, torn_bytes=len(data) - offset)
+
+
+def _read_all(fd: int) -> bytes:
+    parts = []
+    offset = 0
+    while part := os.pread(fd, 1 << 20, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _keep_room(fd: int, offset: int) -> None:
+    # Blocks beyond the end of the file: nobody else can take them, and the file does not look longer. Where the file
+    # system can not, the reserve file of the run directory has to do.
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_long(offset), ctypes.c_long(_ROOM_BYTES))
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

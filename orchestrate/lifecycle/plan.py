@@ -1,0 +1,163 @@
+"""The plan: the frozen, hashed input of one run. What the run is judged by is in it, and it never changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from orchestrate.backends.protocol import Ownership, Request
+from orchestrate.cells.cell_set import Selection
+from orchestrate.cells.manifest import Manifest
+from orchestrate.clock import from_wire, to_wire
+from orchestrate.errors import ReceiptError
+from orchestrate.lifecycle.deadline import EXPIRY_SLACK_S, Deadline
+from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.lifecycle.source import Source
+from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+
+__all__ = ["Corpus", "Plan", "make_plan", "read_plan"]
+
+PLAN_SCHEMA = "orchestrate.plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A private corpus: where it lies on this machine (never written down) and its SHA-256."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan that was frozen. `tree` is `plan.json`, `data` its bytes."""
+
+    tree: Mapping[str, Any]
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The digest of `plan.json`."""
+        return sha256_hex(self.data)
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return str(self.tree["run_id"])
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend."""
+        return str(self.tree["backend"])
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The keys of the expected cells."""
+        return tuple(self.tree["cells"])
+
+    @property
+    def device(self) -> str:
+        """The device that the cell set needs."""
+        return str(self.tree["device_required"])
+
+    @property
+    def deadline_at(self) -> datetime:
+        """When the run must be over."""
+        return from_wire(self.tree["deadline_at"])
+
+    @property
+    def gpu_hours_estimate(self) -> float:
+        """The most GPU hours that the run can take; 0 on a CPU."""
+        return float(self.tree["gpu_hours_estimate"])
+
+    def ownership(self, run: RunDirectory, token: str) -> Ownership:
+        """The marks that everything of this run carries."""
+        return Ownership(self.run_id, token, str(self.tree["owner"]), str(self.tree["expires_at"]), run.path)
+
+    def request(self, run: RunDirectory, corpus: Corpus | None = None) -> Request:
+        """What to ask a backend for."""
+        environment = dict(self.tree["environment"])
+        if corpus is not None:
+            environment.update(CORPUS=str(corpus.path), CORPUS_SHA256=corpus.sha256)
+        return Request(
+            cell_set=str(self.tree["cell_set"]),
+            cells=self.cells,
+            device=self.device,
+            ranks=int(self.tree["ranks"]),
+            environment=environment,
+            evidence=run.evidence,
+            logs=run.logs,
+        )
+
+
+def make_plan(
+    *,
+    run_id: str,
+    token: str,
+    owner: str,
+    backend: str,
+    selection: Selection,
+    manifest: Manifest,
+    repeat: int,
+    deadline: Deadline,
+    source: Source,
+    corpora: Mapping[str, str],
+    max_gpu_hours: float | None,
+    now: datetime,
+) -> Plan:
+    """Freeze the input of a run. `corpora` maps the name of each corpus that the cells read to its SHA-256.
+
+    Raises `UsageError` when the manifest does not expect a selected cell.
+    """
+    keys = [cell.key for cell in selection.cells]
+    ranks = max(cell.gpus for cell in selection.cells)
+    deadline_at = now + timedelta(seconds=deadline.total_s)
+    device = selection.cell_set.device
+    hours = 0.0 if device == "cpu" else ranks * deadline.total_s / 3600
+    tree = {
+        "schema": PLAN_SCHEMA,
+        "run_id": run_id,
+        "created_at": to_wire(now),
+        "backend": backend,
+        "cell_set": selection.cell_set.name,
+        "groups": None if selection.groups is None else list(selection.groups),
+        "cells": keys,
+        "exclusions": [{"key": cell.key, "reason": reason} for cell, reason in selection.excluded],
+        "repeat": repeat,
+        "ranks": ranks,
+        "environment": {**selection.node_environment, "RUN_ID": run_id, "REPEAT": str(repeat)},
+        "deadline_s": deadline.total_s,
+        "teardown_reserve_s": deadline.reserve_s,
+        "deadline_at": to_wire(deadline_at),
+        "expires_at": to_wire(deadline_at + timedelta(seconds=EXPIRY_SLACK_S)),
+        "owner": owner,
+        "token_sha256": sha256_hex(token.encode()),
+        "device_required": device,
+        "source": source.as_json(),
+        "manifest_sha256": manifest.sha256,
+        "candidates": manifest.candidates(selection.cell_set.name, keys),
+        "corpora": [{"name": name, "sha256": sha256} for name, sha256 in sorted(corpora.items())],
+        "caps": {"deadline_s": deadline.total_s, "max_gpu_hours": max_gpu_hours},
+        "gpu_hours_estimate": hours,
+    }
+    data = canonical_bytes(tree)
+    return Plan(json.loads(data), data)
+
+
+def read_plan(run: RunDirectory) -> Plan:
+    """The plan of a run; `ReceiptError` when it is missing or is not one."""
+    try:
+        data = run.plan.read_bytes()
+        tree = json.loads(data)
+    except (OSError, ValueError) as error:
+        raise ReceiptError(f"the plan of run {run.run_id} can not be read: {error}", remedy=_REMEDY) from error
+    if not isinstance(tree, dict) or tree.get("schema") != PLAN_SCHEMA:
+        raise ReceiptError(f"the plan of run {run.run_id} is not an {PLAN_SCHEMA}", remedy=_REMEDY)
+    return Plan(tree, data)
+
+
+_REMEDY = "read the run with the version that wrote it, or restore plan.json from a copy"

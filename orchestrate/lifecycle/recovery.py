@@ -1,0 +1,167 @@
+"""Ending a run whose owner is gone, and looking again at one that was closed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrate.backends.process_table import boot_id, identity_of
+from orchestrate.backends.protocol import Backend, Fact, Ownership
+from orchestrate.errors import JournalDamagedError
+from orchestrate.lifecycle.census import take_census
+from orchestrate.lifecycle.closing import Closing, Narrator
+from orchestrate.lifecycle.closure import Closed, announce
+from orchestrate.lifecycle.journal import Journal, JournalView, Observer
+from orchestrate.lifecycle.outcome import Ended, Ending
+from orchestrate.lifecycle.plan import Plan, read_plan
+from orchestrate.lifecycle.recording import ReceiptWriter
+from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.lifecycle.source import pin_files
+from orchestrate.receipts.statement import Stage
+from orchestrate.verdict import Verdict
+
+__all__ = ["Recovery", "facts_of", "redactions", "self_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Ends and re-examines runs on behalf of a launcher that is gone.
+
+    Args:
+        by: who does it, for the journal: `warden`, `teardown`, `audit`.
+        open_backend: the backend of a run, by the backend's name and the marks of the run.
+        harness: the folder of the harness package, whose files are pinned.
+        home: the home folder, which no receipt may name.
+        narrator: who is told.
+    """
+
+    by: str
+    open_backend: Callable[[str, Ownership], Backend]
+    harness: Path | None
+    home: Path | None
+    narrator: Narrator
+    observer: Observer | None = None
+    pause: Callable[[float], None] = time.sleep
+
+    def end(self, run: RunDirectory, why: str) -> Closed | None:
+        """Close a run that its owner left open; None when it is closed already. The caller holds its lock.
+
+        Where the journal is damaged, whatever carries the run's token is ended and removed all the same, and then
+        `JournalDamagedError` is raised: nothing more can be stated about such a run.
+        """
+        plan = read_plan(run)
+        backend = self.open_backend(plan.backend, plan.ownership(run, run.read_token()))
+        try:
+            journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
+        except JournalDamagedError:
+            backend.stop()
+            backend.release()
+            raise
+        try:
+            backend.recall(facts_of(journal.view))
+            return self._end(run, plan, backend, journal, why)
+        finally:
+            journal.close()
+
+    def look_again(self, run: RunDirectory, why: str) -> Closed | None:
+        """Look at a closed run; when what is there is not what its newest closure says, remove it and close again.
+
+        None when nothing differs. The caller holds the lock.
+        """
+        plan = read_plan(run)
+        backend = self.open_backend(plan.backend, plan.ownership(run, run.read_token()))
+        journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
+        try:
+            backend.recall(facts_of(journal.view))
+            closing = self._closing(run, plan, backend, journal, why)
+            before = closing.receipts.facts(Stage.CLOSURE)
+            asked_for_something = journal.view.last("acquiring") is not None
+            proven_then = before.get("verdict") != "teardown-unconfirmed"
+            if proven_then and (not asked_for_something or take_census(backend, pause=self.pause).confirmed):
+                return None
+            journal.append("takeover", by=self.by, because=why, **self_facts())
+            return closing.close_again(before)
+        finally:
+            journal.close()
+
+    def _end(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closed | None:
+        view = journal.view
+        closing = self._closing(run, plan, backend, journal, why)
+        if view.last("closure") is not None and view.records[-1].kind in {"closure", "note"}:
+            return None
+        if closing.receipts.written and closing.receipts.written[-1].stage is Stage.CLOSURE:
+            # Its writer died between the receipt and its record.
+            announce(closing.receipts.written[-1], plan=plan, journal=journal)
+            return None
+        journal.append("takeover", by=self.by, because=why, **self_facts())
+        return closing.close(_ending(view), lambda: _cancelled(view))
+
+    def _closing(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closing:
+        planned: Mapping[str, str] = plan.tree["source"]["pins"]
+        harness = self.harness
+        return Closing(
+            run=run,
+            plan=plan,
+            journal=journal,
+            receipts=ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.home)),
+            backend=backend,
+            request=plan.request(run),
+            # Only where the launcher ran from this very installation can these files tell what it ran.
+            pins=lambda: planned if harness is None else pin_files(harness),
+            pause=self.pause,
+            narrator=self.narrator,
+            why=why,
+        )
+
+
+def facts_of(view: JournalView) -> list[Fact]:
+    """What the processes before this one knew: the names that they chose, and what they observed."""
+    facts: list[Fact] = [record.facts["intent"] for record in view.all("acquiring")]
+    for record in view.all("observed"):
+        facts.extend(record.facts["facts"])
+    return facts
+
+
+def redactions(token: str, home: Path | None) -> dict[str, str]:
+    """What no receipt may hold, with what stands in its place."""
+    redact = {token: "<token>"}
+    if home is not None and home != Path("/"):
+        redact[str(home)] = "~"
+    return redact
+
+
+def self_facts() -> dict[str, Any]:
+    """Who this process is, for the journal."""
+    identity = identity_of(os.getpid())
+    return {
+        "pid": os.getpid(),
+        "start_ticks": None if identity is None else identity.start_ticks,
+        "boot": boot_id(),
+    }
+
+
+def _ending(view: JournalView) -> Ending:
+    ended = view.last("run-ended")
+    if ended is None:
+        return Ending(Ended.LAUNCHER_LOST)
+    facts = ended.facts
+    return Ending(
+        Ended(facts["ended"]),
+        detail=facts["detail"],
+        verdict=None if facts["verdict"] is None else Verdict.from_label(facts["verdict"]),
+        exit_code=facts["exit_code"],
+        signal=facts["signal"],
+        fault=facts["fault"],
+        wall_s=facts["wall_s"],
+    )
+
+
+def _cancelled(view: JournalView) -> str:
+    signalled = view.last("signal")
+    if signalled is None:
+        return "launcher-lost"
+    return f"stopped by {signalled.facts['signal']}, then launcher-lost"

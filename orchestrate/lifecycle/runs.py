@@ -1,0 +1,149 @@
+"""The runs of a runs directory at a glance: one read from the end of the journal for each that is closed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from orchestrate.errors import JournalDamagedError, OrchestrateError
+from orchestrate.lifecycle.journal import JournalRecord, JournalView, last_record, read_journal
+from orchestrate.lifecycle.plan import read_plan
+from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory
+
+__all__ = ["RunHead", "RunState", "head_of", "husks", "list_runs"]
+
+
+class RunState(StrEnum):
+    """Where a run is: its owner lives, it is closed, its owner is gone before that, or its journal is damaged."""
+
+    LIVE = "live"
+    CLOSED = "closed"
+    OPEN = "open"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class RunHead:
+    """One run. `stage` is the last one it entered; `facts` are those of its newest closure, empty without one."""
+
+    run: RunDirectory
+    state: RunState
+    stage: str
+    owner: str
+    created_at: str
+    expires_at: str | None
+    cell_set: str
+    problem: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the newest closure."""
+        verdict = self.facts.get("verdict")
+        return None if verdict is None else str(verdict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The run as an element of `status --json`."""
+        return {
+            "run_id": self.run.run_id,
+            "state": self.state.value,
+            "stage": self.stage,
+            "verdict": self.verdict,
+            "test_verdict": self.facts.get("test_verdict"),
+            "reason": self.facts.get("reason"),
+            "cell_set": self.cell_set,
+            "device": self.facts.get("device"),
+            "cells": self.facts.get("cells"),
+            "teardown": self.facts.get("teardown"),
+            "closure_sha256": self.facts.get("closure_sha256"),
+            "gpu_hours_actual": self.facts.get("gpu_hours_actual"),
+            "owner": self.owner,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "problem": self.problem or None,
+            "run_dir": str(self.run.path),
+        }
+
+
+def list_runs(runs_dir: Path) -> Iterator[RunHead]:
+    """The runs of a directory, newest first (their names begin with their time); none where there is no directory."""
+    for name in sorted(_names(runs_dir), reverse=True):
+        if not name.startswith("."):
+            head = head_of(RunDirectory(runs_dir / name))
+            if head is not None:
+                yield head
+
+
+def husks(runs_dir: Path) -> list[RunDirectory]:
+    """Directories of runs that were never finished being made, and whose maker is gone: nothing was ever asked for."""
+    made = [RunDirectory(runs_dir / name) for name in _names(runs_dir) if name.startswith(BEING_MADE)]
+    return [run for run in made if not run.has_owner()]
+
+
+def head_of(run: RunDirectory) -> RunHead | None:
+    """One run; None where the directory holds no journal and so is not a run."""
+    try:
+        last = last_record(run.journal)
+        if last is not None and last.kind == "closure":
+            return _closed(run, last)
+        view = read_journal(run.journal)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except JournalDamagedError as error:
+        return _unclosed(run, RunState.DAMAGED, "", error.cause, {})
+    except OSError as error:
+        return _unclosed(run, RunState.DAMAGED, "", f"the journal can not be read: {error.strerror}", {})
+    closure = view.last("closure")
+    if closure is not None and all(record.kind == "note" for record in view.records[closure.seq :]):
+        return _closed(run, closure)
+    state = RunState.LIVE if run.has_owner() else RunState.OPEN
+    return _unclosed(run, state, _stage(view), "", {} if closure is None else closure.facts)
+
+
+def _names(runs_dir: Path) -> list[str]:
+    try:
+        with os.scandir(runs_dir) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _closed(run: RunDirectory, closure: JournalRecord) -> RunHead:
+    facts = closure.facts
+    return RunHead(
+        run=run,
+        state=RunState.CLOSED,
+        stage="closure",
+        owner=str(facts.get("owner")),
+        created_at=str(facts.get("created_at")),
+        expires_at=None,
+        cell_set=str(facts.get("cell_set")),
+        facts=facts,
+    )
+
+
+def _unclosed(run: RunDirectory, state: RunState, stage: str, problem: str, facts: Mapping[str, Any]) -> RunHead:
+    try:
+        tree = read_plan(run).tree
+    except OrchestrateError as error:
+        tree, problem = {}, problem or error.cause
+    return RunHead(
+        run=run,
+        state=state,
+        stage=stage,
+        owner=str(tree.get("owner", "unknown")),
+        created_at=str(tree.get("created_at", "")),
+        expires_at=tree.get("expires_at"),
+        cell_set=str(tree.get("cell_set", "")),
+        problem=problem,
+        facts=facts,
+    )
+
+
+def _stage(view: JournalView) -> str:
+    entered = view.last("stage")
+    return "plan" if entered is None else str(entered.facts.get("stage"))

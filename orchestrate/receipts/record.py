@@ -1,0 +1,193 @@
+"""A run directory as far as it can be read: what `verify` judges and what `report` draws.
+
+Reading never raises on content. What can not be read, or is not what it should be, becomes a problem in words; what
+no digest binds is listed as uncovered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrate.cells.cell import slug
+from orchestrate.errors import ReceiptError
+from orchestrate.receipts import statement
+from orchestrate.receipts.canonical import parse_canonical, parse_strict, sha256_hex
+from orchestrate.receipts.completeness import (
+    MAX_LINE_BYTES,
+    MAX_ROWS_BYTES,
+    CellJudgement,
+    Expected,
+    absent,
+    judge_cell,
+)
+from orchestrate.receipts.files import Listing, hash_file, list_files, read_file, read_lines
+from orchestrate.receipts.journal_chain import JournalChain, read_journal
+from orchestrate.receipts.statement import Receipt, Stage
+from orchestrate.receipts.store import MAX_RECEIPT_BYTES, MAX_RECEIPTS, in_order, newest_closure
+
+__all__ = ["RunRecord", "load_record"]
+
+PLAN_SCHEMA = "orchestrate.plan/1"
+_MAX_TOKEN_BYTES = 1 << 10
+_MAX_PLAN_BYTES = 16 << 20
+_MAX_JOURNAL_BYTES = 64 << 20
+_MAX_EVIDENCE_BYTES = 4 << 30
+_MAX_TOTAL_BYTES = 16 << 30
+_MAX_ENTRIES = 100_000
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """What is in a run directory.
+
+    `receipts` are in the order in which they were written, or in no order where the chain is broken (then a problem
+    says so). `digests` has the SHA-256 of `plan.json` and of every file below `evidence/`. `cells` has one judgement
+    for each cell that the plan expects. `node` is the node's own `evidence/node.json`.
+    """
+
+    run_dir: Path
+    files: Mapping[str, int] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    receipts: tuple[Receipt, ...] = ()
+    closure: Receipt | None = None
+    journal: JournalChain | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+    cells: tuple[CellJudgement, ...] = ()
+    node: Mapping[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def stages(self) -> dict[Stage, Mapping[str, Any]]:
+        """The facts of the newest receipt of each stage that has one."""
+        return {receipt.stage: receipt.facts for receipt in self.receipts}
+
+    @property
+    def closures(self) -> tuple[Receipt, ...]:
+        """Every closure, first written first."""
+        return tuple(receipt for receipt in self.receipts if receipt.stage is Stage.CLOSURE)
+
+
+def load_record(run_dir: Path) -> RunRecord:
+    """Read the run directory at `run_dir`. Raises nothing for what it holds; see `RunRecord.problems`."""
+    record = RunRecord(run_dir)
+    with _noting(record, "the run directory"):
+        listing = list_files(run_dir, limit=_MAX_ENTRIES)
+        record.files = listing.files
+        _refuse_strange(record, listing)
+    _read_receipts(record)
+    with _noting(record, "plan.json"):
+        data = read_file(run_dir, "plan.json", limit=_MAX_PLAN_BYTES)
+        record.digests["plan.json"] = sha256_hex(data)
+        plan = parse_canonical(data, what="plan.json")
+        if not isinstance(plan, dict) or plan.get("schema") != PLAN_SCHEMA:
+            raise ReceiptError(f"plan.json is not an {PLAN_SCHEMA}", remedy="read it with the version that wrote it")
+        record.plan = plan
+    with _noting(record, "journal.jsonl"):
+        record.journal = read_journal(read_file(run_dir, "journal.jsonl", limit=_MAX_JOURNAL_BYTES))
+    _read_evidence(record)
+    if "token" in record.files:
+        with _noting(record, "the token"):
+            token = read_file(run_dir, "token", limit=_MAX_TOKEN_BYTES)
+            if sha256_hex(token.removesuffix(b"\n")) != record.plan.get("token_sha256"):
+                raise ReceiptError("the token is not the one whose digest the plan has", remedy="restore the run")
+    return record
+
+
+@contextmanager
+def _noting(record: RunRecord, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ReceiptError as error:
+        record.problems.append(error.cause)
+    except FileNotFoundError:
+        record.problems.append(f"{what} is missing")
+    except OSError as error:
+        record.problems.append(f"{what} can not be read: {error.strerror}")
+
+
+def _refuse_strange(record: RunRecord, listing: Listing) -> None:
+    record.problems.extend(
+        f"{name!r} is {kind}: a run directory holds plain files" for name, kind in list(listing.strange.items())[:20]
+    )
+
+
+def _read_receipts(record: RunRecord) -> None:
+    names = [name.removeprefix("receipts/") for name in record.files if name.startswith("receipts/")]
+    if not names:
+        record.problems.append("there are no receipts")
+        return
+    found: list[Receipt] = []
+    for name in names[:MAX_RECEIPTS]:
+        with _noting(record, f"receipt {name}"):
+            data = read_file(record.run_dir, f"receipts/{name}", limit=MAX_RECEIPT_BYTES)
+            if name != f"{sha256_hex(data)}.json":
+                raise ReceiptError(f"receipts/{name} does not have the content that its name promises", remedy="")
+            found.append(statement.parse(data, name=f"receipt {name[:12]}"))
+    record.receipts = tuple(found)
+    with _noting(record, "the receipt chain"):
+        record.receipts = in_order(found)
+    with _noting(record, "the newest closure"):
+        record.closure = newest_closure(record.receipts)
+
+
+def _read_evidence(record: RunRecord) -> None:
+    names = [name for name in record.files if name.startswith("evidence/")]
+    if sum(record.files[name] for name in names) > _MAX_TOTAL_BYTES:
+        record.problems.append(f"the evidence is larger than {_MAX_TOTAL_BYTES} bytes and was not read")
+        return
+    judged = {}
+    for expected in _expected_cells(record):
+        name = f"evidence/cells/{slug(expected.key)}/rows.jsonl"
+        judged[name] = _judge(record, expected, name)
+    record.cells = tuple(judged.values())
+    for name in names:
+        if name not in record.digests:
+            with _noting(record, repr(name)):
+                record.digests[name] = hash_file(record.run_dir, name, limit=_MAX_EVIDENCE_BYTES)
+    if "evidence/node.json" in record.files:
+        with _noting(record, "evidence/node.json"):
+            node = parse_strict(
+                read_file(record.run_dir, "evidence/node.json", limit=_MAX_PLAN_BYTES), what="evidence/node.json"
+            )
+            record.node = node if isinstance(node, dict) else {}
+
+
+def _judge(record: RunRecord, expected: Expected, name: str) -> CellJudgement:
+    if name not in record.files:
+        return absent(expected, "it left no evidence")
+    digest = hashlib.sha256()
+    try:
+        lines = read_lines(record.run_dir, name, limit=MAX_ROWS_BYTES, line_limit=MAX_LINE_BYTES, digest=digest)
+        judgement = judge_cell(lines, expected)
+    except (ReceiptError, OSError) as error:
+        return absent(expected, f"its evidence can not be read: {error}")
+    record.digests[name] = digest.hexdigest()
+    return judgement
+
+
+def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
+    plan = record.plan
+    if not plan:
+        return ()
+    keys, repeat, run_id = plan.get("cells"), plan.get("repeat"), plan.get("run_id")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
+        record.problems.append("the plan does not list its cells, each once")
+        return ()
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1 or not isinstance(run_id, str):
+        record.problems.append("the plan has no run_id, or no number of rounds")
+        return ()
+    candidates = plan.get("candidates")
+    by_key = candidates if isinstance(candidates, dict) else {}
+    expected = []
+    for key in keys:
+        labels = by_key.get(key)
+        if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+            record.problems.append(f"the plan's candidates of {key!r} are not labels")
+            labels = None
+        expected.append(Expected(key, run_id, repeat, None if labels is None else tuple(labels)))
+    return tuple(expected)

@@ -1,0 +1,334 @@
+"""What the report page shows, taken out of a record. Every fact may be missing or of another type than it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.judgement import census_gaps
+from orchestrate.receipts.record import RunRecord
+from orchestrate.receipts.statement import Receipt, Stage
+from orchestrate.receipts.verify import Verification
+from orchestrate.report.plots import Plot, Span, TimeLine, candidate_plot, time_line
+from orchestrate.report.words import byte_size, duration
+from orchestrate.verdict import Verdict
+
+__all__ = ["CellView", "FeatureRow", "Look", "View", "make_view"]
+
+BELOW = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""The upper ends, in tokens, of the buckets of `segments_below` (DESIGN section 10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRow:
+    """A candidate's layout in numbers; None where the evidence has no number."""
+
+    label: str
+    packed_tokens: int | None
+    segment_count: int | None
+    max_depth: int | None
+    below: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """One expected cell: the judgement, the node's word, the plot and the features of its candidates."""
+
+    judgement: CellJudgement
+    status: str
+    reason: str
+    automatic: str
+    facts: tuple[tuple[str, str], ...]
+    plot: Plot | None
+    features: tuple[FeatureRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look of the census: when, each question with its answer, and what it found."""
+
+    at: str
+    asked: tuple[tuple[str, str], ...]
+    remaining: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that the template shows.
+
+    `headline`, `tone` (a verdict's label, for the colour) and `meaning` are the banner; a run whose receipts do not
+    hold never shows the verdict that it claims as its own. `teardown` is `proven`, `not needed` or `not proven`.
+    """
+
+    record: RunRecord
+    found: Verification
+    headline: str
+    tone: str
+    meaning: str
+    reason: str
+    sentences: tuple[str, ...]
+    line: TimeLine
+    cells: tuple[CellView, ...]
+    steps: tuple[tuple[str, str, str, str], ...]
+    decided_because: str
+    census_path: str
+    looks: tuple[Look, ...]
+    teardown: str
+    closures: tuple[Receipt, ...]
+    environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    exclusions: tuple[tuple[str, str], ...]
+
+
+def make_view(record: RunRecord, found: Verification) -> View:
+    """Arrange `record`, verified as `found`, for the page."""
+    stages = record.stages
+    facts = record.closure.facts if record.closure else {}
+    teardown, census = stages.get(Stage.TEARDOWN, {}), stages.get(Stage.CENSUS, {})
+    words = _node_words(record)
+    looks = tuple(_look(look) for look in _objects(census.get("looks")))
+    gone = _teardown(record, found)
+    headline, tone, meaning = _banner(record, found)
+    return View(
+        record=record,
+        found=found,
+        headline=headline,
+        tone=tone,
+        meaning=meaning,
+        reason=_text(facts.get("reason")),
+        sentences=tuple(_sentences(record, found, gone)),
+        line=time_line(_spans(record, words)),
+        cells=tuple(_cell(cell, words.get(cell.key, {})) for cell in record.cells),
+        steps=tuple(
+            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "at"))  # type: ignore[misc]
+            for step in _objects(teardown.get("steps"))
+        ),
+        decided_because=_text(teardown.get("decided_because")),
+        census_path=_text(census.get("path")),
+        looks=looks,
+        teardown=gone,
+        closures=record.closures,
+        environment=tuple(_environment(record)),
+        exclusions=tuple(
+            (_text(item.get("key")), _text(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
+        ),
+    )
+
+
+def _banner(record: RunRecord, found: Verification) -> tuple[str, str, str]:
+    verdict = found.verdict
+    if found.holds or record.closure is None:
+        return verdict.label, verdict.label, f"{verdict.meaning[:1].upper()}{verdict.meaning[1:]}."
+    claim = f"The files claim {verdict}, but they do not fit together: nothing in them can be relied on."
+    return "does not hold", Verdict.FAILED.label, claim
+
+
+def _teardown(record: RunRecord, found: Verification) -> str:
+    census = record.stages.get(Stage.CENSUS)
+    if not found.holds:
+        return "not proven"
+    if census is not None:
+        return "not proven" if census_gaps(census) else "proven"
+    return "not proven" if Stage.ACQUIRE in record.stages else "not needed"
+
+
+def _sentences(record: RunRecord, found: Verification, teardown: str) -> list[str]:
+    """The result in words, for somebody who reads nothing else."""
+    complete, expected = sum(cell.complete for cell in record.cells), len(record.cells)
+    said = [f"{complete} of {expected} expected cells are complete by their own measurements."]
+    run = record.stages.get(Stage.RUN)
+    if run is None:
+        said.append("Nothing was measured: the run never got as far as starting its cells.")
+    if record.closure is None:
+        said.append("The run was not closed: nobody has stated what became of it, so it counts as incomplete.")
+    elif teardown == "proven":
+        said.append("Everything that the run had was given back, and two separate looks found nothing left.")
+    elif teardown == "not needed":
+        said.append("Nothing was acquired, so there was nothing to give back.")
+    elif found.holds:
+        said.append("Something of the run may still exist: look at the teardown below, then run `orchestrate audit`.")
+    if found.device == "cpu":
+        said.append("It ran on a CPU: these times say nothing about a GPU.")
+    if found.test_verdict is not found.verdict:
+        said.append(f"The cells themselves said: {found.test_verdict}.")
+    return said
+
+
+def _spans(record: RunRecord, words: Mapping[str, Mapping[str, Any]]) -> list[Span]:
+    newest = {receipt.stage: receipt for receipt in record.receipts}
+    spans = []
+    for stage in Stage:
+        receipt = newest.get(stage)
+        if receipt is None:
+            spans.append(Span(stage.value, None, None, "missing"))
+            continue
+        state = "failed" if stage is Stage.RUN and receipt.facts.get("exit_code") != 0 else "done"
+        spans.append(Span(stage.value, receipt.started_at, receipt.ended_at, state))
+        if stage is Stage.RUN:
+            spans.extend(_cell_spans(record, words))
+    return spans
+
+
+def _cell_spans(record: RunRecord, words: Mapping[str, Mapping[str, Any]]) -> list[Span]:
+    spans = []
+    for cell in record.cells:
+        word = words.get(cell.key, {})
+        start, end = _time(word.get("started_at")), _time(word.get("ended_at"))
+        if start is not None and end is not None:
+            spans.append(Span(cell.key, start, end, "done" if cell.complete else "failed", inner=True))
+    return spans
+
+
+def _cell(judgement: CellJudgement, word: Mapping[str, Any]) -> CellView:
+    header = judgement.header
+    workload, model, shape, device = (_object(header.get(name)) for name in ("workload", "model", "shape", "device"))
+    facts = (
+        ("rows of tokens", f"{_text(workload.get('rows'))} ({_text(workload.get('tokens'))} tokens unshared)"),
+        ("model", _text(model.get("name"))),
+        ("layers", f"{_text(model.get('layers'))}, of which {_text(model.get('gdn_layers'))} delta net"),
+        ("ranks", f"{_text(shape.get('world'))} (TP {_text(shape.get('tp'))}, CP {_text(shape.get('cp'))})"),
+        ("device", f"{_text(device.get('kind'))}: {_text(device.get('name'))}"),
+        ("precision", _text(header.get("dtype"))),
+        ("rounds", _text(header.get("repeat"))),
+        ("automatic follows", _text(_object(header.get("automatic")).get("rule"))),
+    )
+    return CellView(
+        judgement=judgement,
+        status=_text(word.get("status")) or ("complete" if judgement.complete else "no word from the node"),
+        reason=_text(word.get("reason")),
+        automatic=_text(_object(header.get("automatic")).get("label")),
+        facts=facts if header else (),
+        plot=candidate_plot(judgement.measured),
+        features=tuple(_features(item) for item in _objects(header.get("candidates"))),
+    )
+
+
+def _features(item: Mapping[str, Any]) -> FeatureRow:
+    features = _object(item.get("features"))
+    below = features.get("segments_below")
+    counts = below if isinstance(below, list) else []
+    return FeatureRow(
+        label=_text(item.get("label")),
+        packed_tokens=_integer(features.get("packed_tokens")),
+        segment_count=_integer(features.get("segment_count")),
+        max_depth=_integer(features.get("max_depth")),
+        below=tuple(_integer(counts[index]) if index < len(counts) else None for index in range(len(BELOW))),
+    )
+
+
+def _look(look: Mapping[str, Any]) -> Look:
+    return Look(
+        at=_text(look.get("at")),
+        asked=tuple((_text(item.get("what")), _text(item.get("answer"))) for item in _objects(look.get("asked"))),
+        remaining=tuple(_named(item) for item in _list(look.get("remaining"))),
+        unknown=tuple(_named(item) for item in _list(look.get("unknown"))),
+    )
+
+
+def _named(item: object) -> str:
+    if isinstance(item, dict):
+        return " ".join(_text(value) for value in (item.get("kind"), item.get("id")) if value is not None)
+    return _text(item)
+
+
+def _environment(record: RunRecord) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+    plan, stages = record.plan, record.stages
+    source, run = _object(plan.get("source")), stages.get(Stage.RUN, {})
+    facts = record.closure.facts if record.closure else {}
+    groups = plan.get("groups")
+    planned = (
+        ("backend", _text(plan.get("backend"))),
+        ("cell set", _text(plan.get("cell_set"))),
+        ("groups", ", ".join(map(_text, groups)) if isinstance(groups, list) else "all"),
+        ("rounds a candidate", _text(plan.get("repeat"))),
+        ("deadline", _seconds(plan.get("deadline_s"))),
+        ("kept for teardown", _seconds(plan.get("teardown_reserve_s"))),
+        ("owner", _text(plan.get("owner"))),
+        ("device required", _text(plan.get("device_required"))),
+    )
+    ran = (
+        ("commit", _text(source.get("commit")) or "not known"),
+        ("tree", _text(source.get("tree")) or "not known"),
+        ("changes not committed", _yes_or_none(source.get("dirty"))),
+        ("source files pinned", str(len(_object(source.get("pins"))))),
+        ("digest of the pins", _text(source.get("pins_sha256"))),
+        ("manifest", _text(plan.get("manifest_sha256"))),
+        *((f"corpus {_text(item.get('name'))}", _text(item.get("sha256"))) for item in _objects(plan.get("corpora"))),
+    )
+    used = (
+        ("wall time", _seconds(run.get("wall_s"))),
+        ("peak memory", _bytes(run.get("peak_rss_bytes"))),
+        ("exit code", _text(run.get("exit_code"))),
+        ("ended", _text(run.get("ended"))),
+        *((f"{name}", _text(value)) for name, value in _object(run.get("processes")).items()),
+        ("GPU hours", _text(facts.get("gpu_hours_actual"))),
+    )
+    node = _flat(_object(stages.get(Stage.ACQUIRE, {}).get("node"))) or _flat(
+        _object(stages.get(Stage.ADMIT, {}).get("preflight"))
+    )
+    titled = (("Planned", planned), ("Source", ran), ("Node", tuple(node)), ("Used", used))
+    return [(title, tuple(pair for pair in pairs if pair[1])) for title, pairs in titled if pairs]
+
+
+def _yes_or_none(value: object) -> str:
+    return "yes" if value is True else "none" if value is False else "not known"
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name, value in list(tree.items())[:60]:
+        if isinstance(value, dict) and not prefix:
+            pairs.extend(_flat(value, f"{name} "))
+        else:
+            pairs.append((f"{prefix}{name}", _text(value)))
+    return pairs
+
+
+def _node_words(record: RunRecord) -> dict[str, Mapping[str, Any]]:
+    """What the node said about each cell: its own account, else the run receipt's."""
+    words: dict[str, Mapping[str, Any]] = {}
+    for source in (record.stages.get(Stage.RUN, {}), record.node):
+        for cell in _objects(source.get("cells")):
+            if isinstance(cell.get("key"), str):
+                words[cell["key"]] = {**words.get(cell["key"], {}), **cell}
+    return words
+
+
+def _seconds(value: object) -> str:
+    return duration(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value)
+
+
+def _bytes(value: object) -> str:
+    return byte_size(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value)
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time is not None and time.tzinfo is not None else None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return text if len(text) <= 400 else f"{text[:400]}…"
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in _list(value) if isinstance(item, dict)]

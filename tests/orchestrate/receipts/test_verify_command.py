@@ -1,0 +1,81 @@
+"""`orchestrate verify`: the exit code says whether the receipts hold, and both outputs say the verdict."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from orchestrate.cli import cli
+from orchestrate.errors import RunNotFoundError
+
+
+@dataclass
+class Answer:
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def verify(capsys):
+    def run(*arguments):
+        code = cli.main(["verify", *map(str, arguments)], standalone_mode=False)
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_run_that_holds_exits_zero_and_says_its_verdict(builder, verify):
+    result = verify(builder().build())
+    assert result.code == 0
+    assert "receipts HOLDS" in result.stdout
+    assert "PASSED" in result.stdout
+    assert "not signed" in result.stdout
+
+
+def test_exit_zero_of_a_failed_run_is_not_silent_about_it(builder, verify):
+    made = builder()
+    run_dir = builder("failed", failed_cells={made.keys[0]: "failed"}).build()
+    plain, as_json = verify(run_dir), verify(run_dir, "--json")
+    assert (plain.code, as_json.code) == (0, 0)
+    assert "FAILED" in plain.stdout
+    assert json.loads(as_json.stdout)["verdict"] == "failed"
+    assert verify(run_dir, "--require-passed").code == 1
+
+
+def test_a_damaged_run_exits_one_and_says_why(builder, verify):
+    run_dir = builder().build()
+    (run_dir / "plan.json").unlink()
+    result = verify(run_dir)
+    assert result.code == 1
+    assert "DOES NOT HOLD" in result.stdout
+    assert "plan.json is missing" in result.stdout
+
+
+def test_json_is_exactly_one_object_on_standard_output(builder, verify):
+    result = verify(builder().build(), "--json")
+    said = json.loads(result.stdout)
+    assert set(said) == {
+        "holds", "run_id", "verdict", "test_verdict", "closure_sha256", "device", "commit", "proves",
+        "does_not_prove", "problems", "uncovered",
+    }  # fmt: skip
+    assert said["holds"] is True
+    assert "PASSED" in result.stderr
+
+
+def test_the_expected_closure_and_commit_are_taken_from_the_command_line(builder, verify):
+    run_dir = builder().build()
+    closure = json.loads(verify(run_dir, "--json").stdout)["closure_sha256"]
+    assert verify(run_dir, "--expect-closure", closure, "--commit", "c0ffee0").code == 0
+    assert verify(run_dir, "--expect-closure", closure[:16]).code == 1
+    assert verify(run_dir, "--commit", "deadbeef").code == 1
+
+
+def test_a_run_is_found_by_its_id_in_the_runs_directory(builder, verify):
+    run_dir = builder().build()
+    assert verify(run_dir.name, "--runs-dir", run_dir.parent).code == 0
+
+
+def test_no_such_run_is_an_error_that_names_it(tmp_path, verify):
+    with pytest.raises(RunNotFoundError, match="r-none"):
+        verify("r-none", "--runs-dir", tmp_path)

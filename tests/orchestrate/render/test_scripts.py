@@ -1,0 +1,154 @@
+"""The scripts of both templates, run by a real bash with a program in the place of Python."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from orchestrate.render import Backend, harness_archive, harness_dir, load_template
+
+HOSTILE = "r 1'\"\n$(touch owned) `touch owned` ${CELL_SET}"
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A program that takes Python's place: records how it was called, then does what `payload` says."""
+
+    def install(payload="exit 7"):
+        path = tmp_path / "python"
+        path.write_text(
+            "#!/bin/bash\n"
+            'if [ "$1" = -c ]; then exit 0; fi\n'
+            f'printf "%s\\0" "$RUN_ID" "$PYTHONPATH" "$@" > "{tmp_path}/called"\n'
+            f"{payload}\n"
+        )
+        path.chmod(0o755)
+        return path
+
+    return install
+
+
+@pytest.fixture
+def called(tmp_path):
+    return lambda: (tmp_path / "called").read_text().split("\0")[:-1]
+
+
+def sky_env(tmp_path, python, **values):
+    template = load_template(Backend.SKY)
+    return {**os.environ, "HOME": str(tmp_path), **template["envs"], "PYTHON": str(python), **values}
+
+
+def run_sky(tmp_path, env):
+    script = load_template(Backend.SKY)["run"]
+    return subprocess.run(["bash", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def test_a_task_runs_the_node_from_the_workdir_and_passes_its_exit_code_on(tmp_path, python, called):
+    answer = run_sky(tmp_path, sky_env(tmp_path, python(), RUN_ID=HOSTILE))
+    assert answer.returncode == 7, answer.stderr
+    run_id, path, *arguments = called()
+    assert run_id == HOSTILE
+    assert path.split(":")[:2] == [str(tmp_path), f"{tmp_path}/orchestrate-harness"]
+    assert arguments == ["-m", "harness", "node", "--evidence", "evidence"]
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_task_without_a_run_id_takes_skypilots(tmp_path, python, called):
+    assert run_sky(tmp_path, sky_env(tmp_path, python(), SKYPILOT_TASK_ID="sky-1")).returncode == 7
+    assert called()[0] == "sky-1"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "", "86401", "inf", "1; touch owned"])
+def test_a_task_without_a_real_limit_does_not_run(tmp_path, python, limit):
+    answer = run_sky(tmp_path, sky_env(tmp_path, python(), RUN_ID="x", JOB_LIMIT_S=limit))
+    assert answer.returncode == 2
+    assert "JOB_LIMIT_S" in answer.stderr
+    assert not (tmp_path / "called").exists()
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_payload_that_ignores_sigterm_ends_anyway(tmp_path, python):
+    stubborn = python("trap '' TERM; while true; do sleep 0.1; done")
+    answer = run_sky(tmp_path, sky_env(tmp_path, stubborn, RUN_ID="x", JOB_LIMIT_S="1", KILL_AFTER_S="1"))
+    assert answer.returncode in {128 + signal.SIGKILL, -signal.SIGKILL}
+
+
+def job_script(tmp_path):
+    """The script of the Job, with the pod's folders moved under `tmp_path`."""
+    script = load_template(Backend.K8S)["spec"]["template"]["spec"]["containers"][0]["command"][-1]
+    for folder in ("harness", "tmp"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    script, moved = re.subn(r"(?<= )/(?=(?:harness|tmp)(?:[/\s]|$))", f"{tmp_path}/", script, flags=re.MULTILINE)
+    assert moved == 5
+    return script
+
+
+def job_env(tmp_path, python, **values):
+    container = load_template(Backend.K8S)["spec"]["template"]["spec"]["containers"][0]
+    (tmp_path / "evidence").mkdir(exist_ok=True)
+    archive = harness_archive(harness_dir())
+    for index, chunk in enumerate((archive.gz[:1000], archive.gz[1000:])):
+        (tmp_path / "harness" / f"harness.tar.gz.{index:03d}").write_bytes(chunk)
+    return {
+        **os.environ,
+        **{entry["name"]: entry["value"] for entry in container["env"]},
+        "PYTHON": str(python),
+        "EVIDENCE_DIR": str(tmp_path / "evidence"),
+        "HARNESS_SHA256": archive.sha256,
+        "COLLECT_WAIT_S": "0",
+        **values,
+    }
+
+
+def run_job(tmp_path, python, **values):
+    script = job_script(tmp_path)
+    env = job_env(tmp_path, python, **values)
+    cwd = tmp_path / "tmp"
+    return subprocess.run(["bash", "-c", script], env=env, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_a_job_unpacks_the_harness_and_passes_the_exit_code_on(tmp_path, python, called):
+    answer = run_job(tmp_path, python(), RUN_ID=HOSTILE)
+    assert answer.returncode == 7, answer.stderr
+    assert called()[0] == HOSTILE
+    assert called()[2:] == ["-m", "harness", "node", "--evidence", str(tmp_path / "evidence")]
+    unpacked = tmp_path / "tmp" / "harness" / "__main__.py"
+    assert unpacked.read_bytes() == (harness_dir() / "__main__.py").read_bytes()
+    assert not (tmp_path / "tmp" / "owned").exists()
+
+
+def test_a_job_whose_harness_is_not_the_one_named_runs_nothing(tmp_path, python):
+    answer = run_job(tmp_path, python(), HARNESS_SHA256=hashlib.sha256(b"other").hexdigest())
+    assert answer.returncode != 0
+    assert not (tmp_path / "called").exists()
+    assert not (tmp_path / "tmp" / "harness").exists()
+
+
+def test_a_job_waits_for_its_evidence_to_be_collected_and_no_longer(tmp_path, python):
+    script, env = job_script(tmp_path), job_env(tmp_path, python("exit 3"), COLLECT_WAIT_S="600")
+    with subprocess.Popen(["bash", "-c", script], env=env, cwd=tmp_path / "tmp", stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"payload ended with exit code 3\n"
+        assert process.poll() is None
+        (tmp_path / "evidence" / "collected").touch()
+        assert process.wait(timeout=30) == 3
+
+
+def test_a_job_passes_sigterm_on_and_does_not_wait_for_collection(tmp_path, python):
+    payload = python("trap 'exit 9' TERM; while true; do sleep 0.1; done")
+    script, env = job_script(tmp_path), job_env(tmp_path, payload, COLLECT_WAIT_S="600")
+    with subprocess.Popen(["bash", "-c", script], env=env, cwd=tmp_path / "tmp", stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "called").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 9
+        assert process.stdout.read() == b"payload ended with exit code 9\n"
