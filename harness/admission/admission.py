@@ -46,6 +46,7 @@ class Part(Generic[P]):
 class Admitted(Generic[P]):
     """A wave that may run: inputs `start` to `stop` of the caller, this rank's share of them in `parts`.
 
+    `parts` are in the caller's order and are to be run in `order`, which their price was reckoned for.
     `required_bytes` and `available_bytes` are this rank's at the check that admitted it; `trusted` says whether its
     price rests on measurements near its scale; `oversized` that it does not fit and runs on the caller's word.
     `counters` are those of the last search or check.
@@ -54,6 +55,7 @@ class Admitted(Generic[P]):
     start: int
     stop: int
     parts: tuple[Part[P], ...]
+    order: tuple[int, ...]
     required_bytes: int
     available_bytes: int
     trusted: bool
@@ -137,15 +139,15 @@ class Admission(Generic[R, P]):
     def run(
         self, admitted: Admitted[P], forward: Callable[[Part[P]], T], *, warm: Callable[[], bool] = lambda: False
     ) -> list[T]:
-        """Run the forwards of an admitted wave one after the other and credit their time; the results, by part.
+        """Run the forwards of an admitted wave, longest first, and credit their time; the results in `parts`' order.
 
         `warm` is asked after them whether they were warm-up or compiled something. A forward that fails is not
         retried, its exception is the caller's, and nothing is credited: only completed work counts.
         """
         started = self._probe.clock_ns()
-        results = [forward(part) for part in admitted.parts]
+        results = {index: forward(admitted.parts[index]) for index in admitted.order}
         self.credit(self._probe.clock_ns() - started, warm=warm())
-        return results
+        return [results[index] for index in range(len(admitted.parts))]
 
     def credit(self, forward_ns: int, *, warm: bool) -> None:
         """Enter this rank's completed forward work; it reaches the shared account with the next vote."""
@@ -239,6 +241,7 @@ def _admitted(call: Call[R], decision: Decision, taken: Taken[P], *, oversized: 
             Part(tuple(members[index] for index in run), plan)
             for run, plan in zip(option.runs, option.plans, strict=True)
         ),
+        order=option.order,
         required_bytes=option.required_bytes,
         available_bytes=taken.ballot.available_bytes,
         trusted=option.trusted,

@@ -58,9 +58,10 @@ class Ballot:
 
     `call` counts the admissions of this rank, `rungs` the widths on its ladder and `asked_parts` the parts that this
     step is about: they must be the same on all ranks. `requests` are its requests in the smallest wave; `fitting`
-    counts the rungs, from the smallest, whose unsplit plan fits; `parts` is its fewest fitting parts of the smallest wave, 1
-    for unsplit and 0 for none; `cheapest_parts` those that need least of all it tried, which is what `required_bytes`
-    tells, exactly or (`exact` 0) as a lower bound. `largest_tokens` is the largest unsplit plan that would fit.
+    counts the rungs, from the smallest, whose unsplit plan fits; `parts` is its fewest fitting parts of the smallest
+    wave, 1 for unsplit and 0 for none; `cheapest_parts` those that need least of all it tried, which is what
+    `required_bytes` tells, exactly or (`exact` 0) as a lower bound. `largest_tokens` is the largest unsplit plan that
+    would fit.
     """
 
     step: Step

@@ -1,14 +1,15 @@
 """What a plan will need, from measured forwards: bytes per packed token, trusted near the scale of a measurement.
 
-Outside that scale the price is an upper bound and says so; it never follows a measured rate to where nothing was
+Outside that scale the price is on the safe side and says so; it never follows a measured rate to where nothing was
 measured. With points (t_i, p_i), rates r_i = p_i / t_i and the trusted window of a point t_i / G to G t_i:
 
     in a window   r_i t, of all windows that hold t the largest
-    below one     r_j (t_j / G) of the next larger point j: no credit for being smaller than what was measured
-    above all     r_n t x t / (G t_n): a peak per token that grows with the length, as a dense mask makes it
+    below one     r_j (t_j / G) of the next larger point j: as at the window's lower end, no credit for being smaller
+    above all     r_n t x t / t_n: a need per token that grows with the length, as a dense mask's does
 
 and at least what any smaller plan is priced at, so that the price never falls as the plan grows. Outside every window
-what stays is taken to be the whole peak. Sound for a need that grows with the tokens, at most with their square.
+what stays is taken to be the whole peak. Above, that is sound for a need that grows at most with the square of the
+tokens; below, as sound as the window's lower end; inside, the rate is trusted and the margin stands for its error.
 """
 
 from __future__ import annotations
@@ -85,13 +86,18 @@ class Estimator:
     """
 
     def __init__(self, measured: Iterable[Measured], *, growth: int = 2, margin_percent: int = 10) -> None:
-        self._points = sorted(set(measured), key=_scale)
+        self._points = _one_a_scale(measured)
         self._growth = growth
         self._margin_percent = margin_percent
         if not self._points:
             raise InputError("an estimator without a measured forward", remedy="measure one small forward first")
         if growth < 1 or margin_percent < 0:
             raise InputError(f"growth {growth}, margin {margin_percent} %", remedy="growth >= 1 and margin >= 0")
+
+    @property
+    def points(self) -> tuple[Measured, ...]:
+        """The measured forwards that prices rest on, by scale."""
+        return tuple(self._points)
 
     def observe(self, measured: Measured) -> None:
         """Learn from a forward that was run: prices near its scale are at least what it took.
@@ -107,7 +113,7 @@ class Estimator:
         )
         first, last = self._points[0].packed_tokens, self._points[-1].packed_tokens
         if dearer or 4 * tokens >= 5 * last or 5 * tokens <= 4 * first:
-            self._points = sorted({*self._points, measured}, key=_scale)
+            self._points = _one_a_scale([*self._points, measured])
 
     def price(self, packed_tokens: int) -> Estimate:
         """What a forward of `packed_tokens` on this rank needs."""
@@ -148,15 +154,21 @@ class Estimator:
                 break  # the next larger point
         if basis is Basis.ABOVE:
             scale = self._points[-1].packed_tokens
-            prices.append(_up(values[-1] * tokens * tokens, scale * growth * scale))
+            prices.append(_up(values[-1] * tokens * tokens, scale * scale))
         return self._with_margin(max(prices))
 
     def _with_margin(self, value: int) -> int:
         return _up(value * (100 + self._margin_percent), 100)
 
 
-def _scale(point: Measured) -> tuple[int, int, int]:
-    return (point.packed_tokens, point.peak_bytes, point.retained_bytes)
+def _one_a_scale(measured: Iterable[Measured]) -> list[Measured]:
+    """One point for each number of tokens, smallest first: the most that any forward of so many took."""
+    points: dict[int, Measured] = {}
+    for each in measured:
+        known = points.get(each.packed_tokens, each)
+        peak, retained = max(known.peak_bytes, each.peak_bytes), max(known.retained_bytes, each.retained_bytes)
+        points[each.packed_tokens] = Measured(each.packed_tokens, peak, retained)
+    return [points[tokens] for tokens in sorted(points)]
 
 
 def _up(numerator: int, denominator: int) -> int:

@@ -8,8 +8,9 @@ planner runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 from harness.admission.estimator import Estimator
@@ -61,13 +62,16 @@ class Planner(Protocol[R_contra, P_co]):
 class Option(Generic[P]):
     """One way to run some inputs, and what it needs.
 
-    `runs` are the positions of the inputs in each part, `plans` the parts' plans, None for a part without inputs; both
-    are empty where the bound alone rejected it. `exact` says whether `required_bytes` is the plans' own price or a
+    `runs` are the positions of the requests in each part, `plans` the parts' plans, None for a part without requests;
+    both are empty where the bound alone rejected it. `order` is the order to run the parts in: the longest first, so
+    that the workspace of one serves the next; from the requests' lengths alone, so that ranks which share the requests
+    share the order. `exact` says whether `required_bytes` is the plans' own price or a
     lower bound of it.
     """
 
     runs: tuple[tuple[int, ...], ...]
     plans: tuple[P | None, ...]
+    order: tuple[int, ...]
     parts: int
     required_bytes: int
     exact: bool
@@ -155,18 +159,21 @@ class Search(Generic[R, P]):
         """
         counters.looked_at += 1
         available = self.available_bytes(reading)
-        runs = balanced_parts([self._planner.tokens(each) for each in requests], parts)
+        weights = [self._planner.tokens(each) for each in requests]
+        runs = balanced_parts(weights, parts)
+        order = tuple(sorted(range(parts), key=lambda part: -sum(weights[index] for index in runs[part])))
         chunks = [[requests[index] for index in run] for run in runs]
         bound = self._bound(chunks, reading)
         if bound > available and not whatever_it_needs:
             counters.rejected_by_bound += 1
-            return Option((), (), parts, bound, exact=False, fits=False, trusted=False)
+            return Option((), (), (), parts, bound, exact=False, fits=False, trusted=False)
         best: Option[P] | None = None
         for goal in Goal:
             plans = tuple(self._planner.plan(chunk, goal) if chunk else None for chunk in chunks)
             counters.planned += sum(plan is not None for plan in plans)
-            required, trusted = self._price(_tokens(plans), reading)
-            option = Option(runs, plans, parts, required, exact=True, fits=required <= available, trusted=trusted)
+            required, trusted = self._price(_tokens(plans, order), reading)
+            fits = required <= available
+            option = Option(runs, plans, order, parts, required, exact=True, fits=fits, trusted=trusted)
             if option.fits and option.trusted:
                 return option
             if best is None or (option.fits, -option.required_bytes) > (best.fits, -best.required_bytes):
@@ -176,9 +183,9 @@ class Search(Generic[R, P]):
 
     def recheck(self, option: Option[P], reading: Reading) -> Option[P]:
         """The same plans against a fresh reading."""
-        required, trusted = self._price(_tokens(option.plans), reading)
+        required, trusted = self._price(_tokens(option.plans, option.order), reading)
         fits = required <= self.available_bytes(reading)
-        return Option(option.runs, option.plans, option.parts, required, exact=True, fits=fits, trusted=trusted)
+        return replace(option, required_bytes=required, fits=fits, trusted=trusted)
 
     def largest_tokens(self, reading: Reading) -> int:
         """The largest unsplit plan that would fit now, in packed tokens; 0 when not even one token would."""
@@ -195,12 +202,17 @@ class Search(Generic[R, P]):
         return low
 
     def _price(self, parts: Sequence[int], reading: Reading) -> tuple[int, bool]:
-        """What stays of parts of so many tokens, and the most that any needs beside that; whether all are trusted."""
+        """What parts of so many tokens need when they run one after the other; whether all prices are trusted.
+
+        All that is retained stays. The workspace of a part is reused by the next unless that needs more: then the
+        allocator may have cut something out of the old one that stays, and all of the new one is fresh.
+        """
         granule = reading.granularity_bytes
         prices = [self._estimator.price(tokens) for tokens in parts]
         retained = sum(_granules(price.retained_bytes, granule) for price in prices)
-        transient = max((_granules(price.transient_bytes, granule) for price in prices), default=0)
-        return retained + transient, all(price.trusted for price in prices)
+        workspaces = [0, *(_granules(price.transient_bytes, granule) for price in prices)]
+        fresh = sum(after for before, after in pairwise(workspaces) if after > before)
+        return retained + fresh, all(price.trusted for price in prices)
 
     def _bound(self, chunks: Sequence[Sequence[R]], reading: Reading) -> int:
         """No plan of these parts needs less: the dearest part's peak, and what all of them retain."""
@@ -210,8 +222,8 @@ class Search(Generic[R, P]):
         return max(peak, sum(_granules(price.retained_bytes, granule) for price in least))
 
 
-def _tokens(plans: Sequence[Plan | None]) -> list[int]:
-    return [plan.packed_tokens for plan in plans if plan is not None]
+def _tokens(plans: Sequence[Plan | None], order: Sequence[int]) -> list[int]:
+    return [plan.packed_tokens for plan in (plans[part] for part in order) if plan is not None]
 
 
 def _granules(size: int, granule: int) -> int:

@@ -123,8 +123,9 @@ class SimulatedRun:
         """
         tokens = part.plan.packed_tokens if part.plan is not None else 0
         if tokens:
+            workspace = self._device.allocate(tokens * (self._peak_bytes - self._retained_bytes))
             self._live.append(self._device.allocate(tokens * self._retained_bytes))
-            self._device.free(self._device.allocate(tokens * (self._peak_bytes - self._retained_bytes)))
+            self._device.free(workspace)
         self._device.work(tokens * self._device.latency.token_ns)
         return tokens
 
