@@ -96,6 +96,21 @@ def test_a_wave_that_the_caller_dropped_is_gone_before_the_next_one_is_planned()
         assert planner.alive() == set()
 
 
+def test_a_real_release_starts_the_fresh_search_with_the_old_plans_gone():
+    seen = []
+
+    class Watching(Planner):
+        def plan(self, requests, goal, /):
+            seen.append(len(self.alive()))
+            return super().plan(requests, goal)
+
+    wave = admission_of(Watching(), cache=[70]).admit_batch(PAIR)
+    assert wave.unsplit
+    # Two layouts of the unsplit wave, then the parts of the split; the last one is the fresh search's first.
+    assert seen[-1] == 0
+    assert max(seen) > 0
+
+
 def test_a_refused_call_keeps_nothing_once_its_error_is_gone():
     planner = Planner()
     admission = admission_of(planner, total=10)
