@@ -18,10 +18,11 @@ from pathlib import Path
 from harness import cells
 from harness.errors import InputError
 from harness.node_run import CellJob, NodeJob, NodeRun
+from harness.outcome import INFRASTRUCTURE_EXIT_CODE
 from harness.trace.watchdog import Budgets
 from harness.workloads import Corpus, workload
 
-__all__ = ["calibrate_command", "main", "node_job"]
+__all__ = ["main", "node_job"]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CPU_BUDGETS = Budgets(load_s=180.0, compile_s=180.0, step_s=90.0)
@@ -33,8 +34,12 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         InputError: what is selected, or an option, is wrong. Nothing was run.
     """
-    options = _parser().parse_args(argv)
-    return NodeRun(node_job(options, os.environ), os.environ).run()
+    run = NodeRun(node_job(_parser().parse_args(argv), os.environ), os.environ)
+    try:
+        return run.run()
+    except OSError as error:
+        print(f"error: {error}\nremedy: make room or rights for the evidence, or another kernel", file=sys.stderr)
+        return INFRASTRUCTURE_EXIT_CODE
 
 
 def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
@@ -53,6 +58,9 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
     if (options.evidence / "node.jsonl").exists():
         raise InputError(f"{options.evidence} already holds evidence", remedy="name an empty directory")
     device = selection.cell_set.device
+    budgets = _budgets(options, Budgets() if device == "h200" else _CPU_BUDGETS)
+    common = ["--repeat", repeat, "--device", device, "--run-id", run_id]
+    common += ["--process-group-timeout", str(budgets.process_group_timeout_s)]
     for note in selection.notes:
         print(f"note: {note}", file=sys.stderr)
     for cell, reason in selection.excluded:
@@ -65,35 +73,27 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
         device=device,
         slots=options.procs,
         evidence=options.evidence,
-        cells=tuple(_cell_job(cell, options.procs, int(repeat), device, run_id, env) for cell in selection.cells),
-        budgets=_budgets(options, Budgets() if device == "h200" else _CPU_BUDGETS),
+        cells=tuple(_cell_job(cell, options.procs, common, env) for cell in selection.cells),
+        budgets=budgets,
         lifeline_fd=options.lifeline_fd,
     )
 
 
-def calibrate_command(cell: cells.Cell, repeat: int, device: str, run_id: str, env: Mapping[str, str]) -> list[str]:
-    """The module and arguments that torchrun starts for `cell`, but for the evidence file, which the node names."""
-    command = ["-m", "harness", "calibrate", "--cell", cell.key, "--repeat", str(repeat)]
-    command += ["--device", device, "--run-id", run_id]
-    for option, variable in (("--corpus", "CORPUS"), ("--corpus-sha256", "CORPUS_SHA256")):
-        if env.get(variable):
-            command += [option, env[variable]]
-    return command
-
-
-def _cell_job(cell: cells.Cell, slots: int, repeat: int, device: str, run_id: str, env: Mapping[str, str]) -> CellJob:
+def _cell_job(cell: cells.Cell, slots: int, common: Sequence[str], env: Mapping[str, str]) -> CellJob:
     if cell.gpus > slots:
         raise InputError(
             f"cell {cell.key} needs {cell.gpus} slots, the node has {slots}", remedy="raise --procs, or select others"
         )
+    command = ["-m", "harness", "calibrate", "--cell", cell.key, *common]
     recipe = workload(cell.workload)
-    if isinstance(recipe, Corpus) and recipe.private and not env.get("CORPUS"):
-        raise InputError(
-            f"cell {cell.key} needs the private corpus {recipe.name!r}", remedy="set CORPUS to the path of its file"
-        )
-    return CellJob(
-        cell.key, cells.slug(cell.key), cell.gpus, tuple(calibrate_command(cell, repeat, device, run_id, env))
-    )
+    if isinstance(recipe, Corpus) and recipe.private:
+        if not env.get("CORPUS"):
+            raise InputError(
+                f"cell {cell.key} needs the private corpus {recipe.name!r}", remedy="set CORPUS to the path of its file"
+            )
+        command += ["--corpus", env["CORPUS"]]
+        command += ["--corpus-sha256", env["CORPUS_SHA256"]] if env.get("CORPUS_SHA256") else []
+    return CellJob(cell.key, cells.slug(cell.key), cell.gpus, tuple(command))
 
 
 def _budgets(options: argparse.Namespace, default: Budgets) -> Budgets:

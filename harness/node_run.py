@@ -38,7 +38,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class CellJob:
-    """A cell to run: torchrun starts `ranks` processes of `command`, which gets `--evidence FILE` at its end."""
+    """A cell to run: torchrun starts `ranks` processes of `command`, with `--evidence` and `--fingerprint` at its end."""
 
     key: str
     slug: str
@@ -69,6 +69,7 @@ class NodeRun:
         self._job = job
         self._env = env
         self._check = check or (lambda: look(job.device, job.slots, env))
+        self._fingerprint = ""
         self._running: list[_Running] = []
         self._records: dict[str, dict[str, Any]] = {}
 
@@ -100,6 +101,7 @@ class NodeRun:
 
     def _node_is_good(self) -> bool:
         preflight = self._check()
+        self._fingerprint = preflight.facts["fingerprint"]
         _write_json(self._job.evidence / "preflight.json", preflight.facts)
         for problem in preflight.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -141,7 +143,14 @@ class NodeRun:
         launcher += ["--rdzv-backend", "loopback", "--rdzv-id", cell.slug, "--local-addr", "127.0.0.1"]
         with (directory / "stdout.log").open("wb") as log:
             process = subprocess.Popen(
-                [*launcher, *cell.command, "--evidence", str(directory / "rows.jsonl")],
+                [
+                    *launcher,
+                    *cell.command,
+                    "--evidence",
+                    str(directory / "rows.jsonl"),
+                    "--fingerprint",
+                    self._fingerprint,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["STOPPED_EXIT_CODE", "CellStatus", "Ended", "Outcome", "classify", "exit_code"]
+__all__ = ["INFRASTRUCTURE_EXIT_CODE", "STOPPED_EXIT_CODE", "CellStatus", "Ended", "Outcome", "classify", "exit_code"]
 
+INFRASTRUCTURE_EXIT_CODE = 5
 STOPPED_EXIT_CODE = 130
 """The node's exit code when it was told to stop, whatever its cells were."""
 
@@ -96,7 +97,7 @@ def exit_code(statuses: Iterable[CellStatus], *, stopped: bool = False) -> int:
 
 
 _WORST_FIRST: Sequence[tuple[CellStatus, int]] = (
-    (CellStatus.INFRASTRUCTURE, 5),
+    (CellStatus.INFRASTRUCTURE, INFRASTRUCTURE_EXIT_CODE),
     (CellStatus.HUNG, 3),
     (CellStatus.FAILED, 1),
     (CellStatus.CANCELLED, STOPPED_EXIT_CODE),

@@ -167,7 +167,8 @@ def delta_output(
     mixed: torch.Tensor, z: torch.Tensor, norm: torch.Tensor, out: Projection, scale: float, eps: float
 ) -> torch.Tensor:
     """The gated norm per head and the output projection of (n, values) rows; partial over tensor parallel ranks."""
-    heads = rms_norm(mixed.view(mixed.shape[0], -1, norm.shape[0]), norm, eps).flatten(1)
+    by_head = mixed.view(mixed.shape[0], mixed.shape[1] // norm.shape[0], norm.shape[0])
+    heads = rms_norm(by_head, norm, eps).flatten(1)
     return project(heads * torch.nn.functional.silu(z), out, scale)
 
 

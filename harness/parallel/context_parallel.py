@@ -28,7 +28,7 @@ def heads_to_sequence(
     sizes = plan.shard_sizes
     shard = sizes[topology.cp_group.index]
     blocks = chain.all_to_all(topology.cp_group, rows, sizes, [shard] * topology.cp, tag=tag)
-    return blocks.view(topology.cp, shard, -1).transpose(0, 1).flatten(1)
+    return blocks.view(topology.cp, shard, rows.shape[1]).transpose(0, 1).flatten(1)
 
 
 def rows_to_owners(

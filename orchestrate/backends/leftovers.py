@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable
@@ -90,18 +91,19 @@ def held_shared_files(members: Iterable[Process]) -> set[SharedFile]:
     return {found for path in paths if (found := _shared_file(path)) is not None}
 
 
-def files_named_after(words: Iterable[str], pids: Iterable[int]) -> set[SharedFile]:
+def files_named_after(words: Iterable[str], pids: Iterable[int], since_s: float) -> set[SharedFile]:
     """The files under `/dev/shm` whose name says that they are ours.
 
-    The name holds one of `words` (run id, token), or is torch's own, `torch_<pid>_...`, with one of our pids.
+    The name holds one of `words` (run id, token); or one of our pids stands in it as a number, as in torch's own
+    `torch_<pid>_...`, and the file is of this user and not older than the run (`since_s`, wall clock in seconds).
     """
-    prefixes = tuple(f"torch_{pid}_" for pid in pids)
-    wanted = tuple(words)
-    return {
-        file
-        for file in shared_files()
-        if (name := Path(file.path).name).startswith(prefixes) or any(word in name for word in wanted)
-    }
+    wanted, numbers = tuple(words), {str(pid) for pid in pids}
+    found = set()
+    for file in shared_files():
+        name = Path(file.path).name
+        if any(word in name for word in wanted) or (numbers & set(_NUMBER.findall(name)) and _made(file, since_s)):
+            found.add(file)
+    return found
 
 
 def shared_files() -> set[SharedFile]:
@@ -167,6 +169,15 @@ class TempFolder:
 
 
 _LISTEN = "0A"
+_NUMBER = re.compile(r"[0-9]+")
+
+
+def _made(file: SharedFile, since_s: float) -> bool:
+    try:
+        found = os.lstat(file.path)
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and found.st_mtime >= since_s
 
 
 def _socket_inodes(pid: int) -> list[int]:

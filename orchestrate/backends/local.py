@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrate.backends import local_node
-from orchestrate.backends.leftovers import TempFolder, TempMark
+from orchestrate.backends.leftovers import SharedFile, TempFolder, TempMark, files_named_after
 from orchestrate.backends.local_census import look_for
 from orchestrate.backends.members import TOKEN_VARIABLE, Members, end_members
 from orchestrate.backends.process_table import Process, ProcessIdentity, boot_id, identity_of
@@ -101,6 +101,7 @@ class LocalBackend:
         self._progress: _Lines | None = None
         self._told: set[ProcessIdentity] = set()
         self._device = "cpu"
+        self._since_s = math.inf
         self._oom_kills = _oom_kills()
 
     def spare(self, pid: int) -> None:
@@ -123,7 +124,14 @@ class LocalBackend:
 
     def intent(self, request: Request) -> Fact:
         """The name of the temporary folder."""
-        return {"kind": "names", "temp_folder": str(self._temp.path), "boot": boot_id(), "device": request.device}
+        self._since_s = utc_now().timestamp()
+        return {
+            "kind": "names",
+            "temp_folder": str(self._temp.path),
+            "boot": boot_id(),
+            "device": request.device,
+            "since_s": self._since_s,
+        }
 
     def acquire(self, request: Request) -> Acquisition:
         """Make the temporary folder; the processes come with `submit`."""
@@ -227,7 +235,7 @@ class LocalBackend:
             self._members,
             self._samples,
             self._temp,
-            words=(self._ownership.run_id, self._ownership.token),
+            named=self._named_files,
             with_gpus=self._device != "cpu",
         )
 
@@ -260,7 +268,8 @@ class LocalBackend:
             match fact.get("kind"):
                 case "names":
                     self._temp = TempFolder(Path(fact["temp_folder"]))
-                    self._device = fact.get("device", "cpu")
+                    self._device = fact["device"]
+                    self._since_s = fact["since_s"]
                 case "processes" if fact["boot"] == boot_id():
                     for row in fact["items"]:
                         self._members.recall(_from_row(row))
@@ -297,7 +306,7 @@ class LocalBackend:
 
     def _remove_shared_files(self) -> list[Step]:
         steps = []
-        for file in sorted(self._samples.shared_left()):
+        for file in sorted(self._samples.shared_left() | self._named_files()):
             try:
                 Path(file.path).unlink()
                 steps.append(self._step("remove-shared-memory", file.path, Outcome.DONE))
@@ -306,6 +315,10 @@ class LocalBackend:
             except OSError as error:
                 steps.append(self._step("remove-shared-memory", file.path, Outcome.FAILED, str(error.strerror)))
         return steps
+
+    def _named_files(self) -> set[SharedFile]:
+        words = (self._ownership.run_id, self._ownership.token)
+        return files_named_after(words, (identity.pid for identity in self._members.seen), self._since_s)
 
     def _remove_temp_folder(self) -> Step:
         try:

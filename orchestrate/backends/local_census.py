@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orchestrate.backends.leftovers import TempFolder, files_named_after
+from orchestrate.backends.leftovers import SharedFile, TempFolder
 from orchestrate.backends.members import Members
 from orchestrate.backends.process_table import Process, processes
 from orchestrate.backends.protocol import Answer, Look, Resource
@@ -19,15 +19,20 @@ __all__ = ["look_for"]
 
 
 def look_for(
-    members: Members, samples: Samples, temp: TempFolder, *, words: Sequence[str], with_gpus: bool = False
+    members: Members,
+    samples: Samples,
+    temp: TempFolder,
+    *,
+    named: Callable[[], set[SharedFile]],
+    with_gpus: bool = False,
 ) -> Look:
-    """Ask every question once. `words` are what names of ours hold (run id, token). Never raises for what it finds."""
+    """Ask every question once. `named` finds shared memory that is ours by its name. Never raises for what it finds."""
     findings = _Findings()
     findings.ask("processes with this run's token, or seen in it (pid and start time)", lambda: _processes(members))
     findings.ask("process groups of this run", lambda: _still_populated(members, "group"))
     findings.ask("sessions of this run", lambda: _still_populated(members, "session"))
     findings.ask("listening sockets of this run", lambda: _ports(samples))
-    findings.ask("shared-memory files of this run", lambda: _shared(members, samples, words))
+    findings.ask("shared-memory files of this run", lambda: _shared(samples, named))
     findings.ask("temporary folder of this run", lambda: _temp_folder(temp))
     if with_gpus:
         findings.ask("GPU processes of this run", lambda: _gpu_processes(members))
@@ -81,9 +86,9 @@ def _ports(samples: Samples) -> tuple[str, list[Resource]]:
     return f"{seen} were seen", [Resource("port", str(port.number)) for port in sorted(samples.ports_left())]
 
 
-def _shared(members: Members, samples: Samples, words: Sequence[str]) -> tuple[str, list[Resource]]:
+def _shared(samples: Samples, named: Callable[[], set[SharedFile]]) -> tuple[str, list[Resource]]:
     _, seen = samples.counts()
-    left = samples.shared_left() | files_named_after(words, (identity.pid for identity in members.seen))
+    left = samples.shared_left() | named()
     return f"{seen} were seen", [Resource("shared-memory", file.path) for file in sorted(left)]
 
 

@@ -23,7 +23,7 @@ __all__ = ["Samples"]
 class Samples:
     """Collects samples while the run lives; afterwards answers which of the things seen are still there."""
 
-    def __init__(self, *, interval_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, interval_s: float = 0.4, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
         self._next = float("-inf")
@@ -37,11 +37,14 @@ class Samples:
         """Remember what was in shared memory before the run: that is never ours, even when a member opens it."""
         self._before = frozenset(shared_files())
 
-    def take(self, members: Sequence[Process]) -> None:
-        """Sample these members: their memory each time, what they hold at most once per interval."""
+    def take(self, members: Sequence[Process], *, now_or_never: bool = False) -> None:
+        """Sample these members: their memory each time, what they hold at most once per interval.
+
+        `now_or_never` samples at once: they are about to be ended.
+        """
         self.peak_rss_bytes = max(self.peak_rss_bytes, sum(process.rss_bytes for process in members))
         now = self._clock()
-        if not members or now < self._next:
+        if not members or (now < self._next and not now_or_never):
             return
         self._next = now + self._interval_s
         self._ports |= held_ports(members)

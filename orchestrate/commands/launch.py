@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def command(
     finally:
         progress.close()
     if as_json:
-        click.echo(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
+        with suppress(OSError):  # nobody reads any more; the exit code still tells
+            click.echo(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
     if launched.run is None or launched.closed is None:
         click.echo(f"stopped by {launched.stopped_by} before anything was made", err=True)
         return Verdict.CANCELLED.exit_code

@@ -10,7 +10,8 @@ import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.errors import UsageError
-from orchestrate.receipts.record import load_record
+from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.verify import verify_record
 
 __all__ = ["command"]
@@ -40,7 +41,7 @@ def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
         raise UsageError("both the page and JSON are to go to standard output", remedy="give --output a file")
     record = load_record(locate_run(run, runs_dir))
     found = verify_record(record)
-    page = render_page(record, found, made_at=datetime.now(UTC))
+    page = render_page(record, found, made_at=datetime.now(UTC), live=_is_live(record))
     if str(output) == "-":
         click.echo(page, nl=False)
         return 0
@@ -53,3 +54,8 @@ def command(run: str, output: Path, runs_dir: Path, as_json: bool) -> int:
         click.echo(json.dumps(said, sort_keys=True))
     click.echo(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
     return 0
+
+
+def _is_live(record: RunRecord) -> bool:
+    # Asking takes the lock for a moment and would make its file: a copy without one is nobody's live run.
+    return "lock" in record.files and RunDirectory(record.run_dir).has_owner()

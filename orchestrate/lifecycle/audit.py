@@ -21,7 +21,7 @@ from orchestrate.clock import from_wire
 from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.recovery import Recovery
-from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
+from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
 from orchestrate.lifecycle.runs import RunHead, RunState, head_of, husks, list_runs
 
 __all__ = ["Action", "AuditPlan", "Filter", "Finding", "apply", "plan_audit"]
@@ -117,7 +117,7 @@ def plan_audit(runs_dir: Path, temp_base: Path, wanted: Filter, now: datetime) -
             owned = [item for item in owned if item.run_id != head.run.run_id]
     findings.extend(_about_owned(item, wanted, now) for item in owned)
     findings.extend(
-        Finding(husk.run_id, "unknown", 0.0, None, live=False, items=(f"folder {husk.path}",),
+        Finding(husk.run_id.removeprefix(BEING_MADE), "unknown", 0.0, None, live=False, items=(f"folder {husk.path}",),
                 action=Action.REMOVE_HUSK, because="its maker is gone and nothing was ever asked for", run=husk)
         for husk in husks(runs_dir)
     )  # fmt: skip

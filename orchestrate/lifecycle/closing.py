@@ -55,7 +55,7 @@ class Closing:
 
     Args:
         backend: told what earlier processes observed.
-        pins: computes the digests of the source files as they are now.
+        pins: computes the digests of the source files as they are now; None where these can not be known.
         pause: waits for at least that many seconds.
         why: what the closure says about its reason for being.
     """
@@ -66,7 +66,7 @@ class Closing:
     receipts: ReceiptWriter
     backend: Backend
     request: Request
-    pins: Callable[[], Mapping[str, str]]
+    pins: Callable[[], Mapping[str, str] | None]
     pause: Callable[[float], None]
     narrator: Narrator
     why: str = "the run ended"
@@ -81,6 +81,8 @@ class Closing:
         `ending` is how the payload ended. `cancelled` says who stopped the run, or that its launcher was lost; it is
         asked last thing before the verdict: a signal that comes during the teardown counts as well.
         """
+        with self._going_on("the plan receipt"):
+            self.state_plan()
         may_exist = self.journal.view.last("acquiring") is not None
         census: Census | None = None
         collected: Collected | None = None
@@ -92,7 +94,14 @@ class Closing:
             self._release(ending)
             census = self._look_twice()
         collected = collected or self._collected()
-        return self._close(ending, cancelled(), collected, census, may_exist=may_exist)
+        return self._close(ending, cancelled, collected, census, may_exist=may_exist)
+
+    def state_plan(self) -> None:
+        """Write the plan receipt, with which every chain begins, unless it is there."""
+        if not self.receipts.has(Stage.PLAN):
+            facts = {"plan_sha256": self.plan.sha256, "plan": self.plan.tree}
+            created_at = str(self.plan.tree["created_at"])
+            self.receipts.write(Stage.PLAN, started_at=created_at, ended_at=self._time(), facts=facts)
 
     def _stop(self) -> None:
         self.doing = "ending the processes of the run"
@@ -189,7 +198,13 @@ class Closing:
         self._note("look", remaining=[asdict(item) for item in look.remaining], unknown=list(look.unknown))
 
     def _close(
-        self, ending: Ending, cancelled: str | None, collected: Collected, census: Census | None, *, may_exist: bool
+        self,
+        ending: Ending,
+        cancelled: Callable[[], str | None],
+        collected: Collected,
+        census: Census | None,
+        *,
+        may_exist: bool,
     ) -> Closed:
         self._stage(Stage.CLOSURE)
         self.doing = "writing the closure"
@@ -197,7 +212,7 @@ class Closing:
         decision = decide(
             Known(
                 ending=ending,
-                cancelled=cancelled,
+                cancelled=cancelled(),
                 ran=self.journal.view.last("submitting") is not None,
                 statuses=[word.status for word in collected.words],
                 gaps=collected.gaps,

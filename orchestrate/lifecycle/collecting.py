@@ -13,6 +13,7 @@ from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import changed_files
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.statement import Subject
 
@@ -55,6 +56,8 @@ class Collected:
     def gaps(self) -> tuple[str, ...]:
         """What is missing, cell by cell."""
         gaps = tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
+        if self.sources["end"] is None:
+            gaps = (*gaps, "nobody looked whether the sources stayed the same")
         return gaps or (() if self.cells else ("no cell was expected",))
 
     def as_facts(self, problem: str | None) -> dict[str, Any]:
@@ -78,17 +81,29 @@ class Collected:
         }
 
 
-def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: Mapping[str, str]) -> Collected:
-    """Judge what is in the run directory now. `pins` are the digests of the source files as they are now."""
+def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: Mapping[str, str] | None) -> Collected:
+    """Judge what is in the run directory now.
+
+    `pins` are the digests of the source files as they are now, None where they can not be known.
+    """
     record = load_record(run.path)
     evidence = {name: size for name, size in record.files.items() if name.startswith("evidence/")}
     planned = plan.tree["source"]["pins"]
-    changed = list(changed_files(planned, pins))
-    start, end = plan.tree["source"]["pins_sha256"], sha256_hex(canonical_bytes(dict(pins)))
+    changed = [] if pins is None else list(changed_files(planned, pins))
     node_sources = record.node.get("sources")
-    if isinstance(node_sources, dict) and node_sources.get("start") != node_sources.get("end"):
+    seen = node_sources if isinstance(node_sources, dict) else {}
+    expected = node_source_digest(planned)
+    start = str(plan.tree["source"]["pins_sha256"])
+    end: str | None
+    if pins is not None:
+        end = sha256_hex(canonical_bytes(dict(pins)))
+    else:  # who looks from elsewhere, or later, has only the node's word
+        end = start if seen.get("end") == expected else None
+    if seen and seen.get("start") != expected:
+        changed.append("(the node ran other files than the planned ones)")
+    if seen.get("start") != seen.get("end"):
         changed.append("(seen by the node)")
-        end = f"changed on the node: {node_sources.get('end')}"
+        end = f"changed on the node: {seen.get('end')}"
     return Collected(
         device=_device(run, plan, ran=bool(evidence)),
         words=node_words(run, plan, journal),
@@ -97,7 +112,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
         files=len(evidence),
         bytes=sum(evidence.values()),
         changed=tuple(changed),
-        sources={"start": start, "end": end, "node": node_sources if isinstance(node_sources, dict) else None},
+        sources={"start": start, "end": end, "node": seen or None},
     )
 
 

@@ -29,7 +29,7 @@ from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.lifecycle.recovery import redactions, self_facts
 from orchestrate.lifecycle.run_directory import RunDirectory, RunLock, new_run_id, new_token, prepare_run
 from orchestrate.lifecycle.signals import StopSignals
-from orchestrate.lifecycle.source import pin_files, read_source
+from orchestrate.lifecycle.source import read_source
 from orchestrate.lifecycle.supervisor import Supervisor
 
 __all__ = ["Launch", "Launched", "Place"]
@@ -180,7 +180,7 @@ class Launch:
             narrator=self.narrator,
             lifeline_fds=lifeline,
             environ=self.place.environ,
-            pins=lambda: pin_files(self.place.harness),
+            harness=self.place.harness,
             now=self.now,
             clock=self.clock,
         )

@@ -33,7 +33,9 @@ def ask_to_end(
     planned = read_journal(run.journal).last("planned")
     supervisor = {} if planned is None else planned.facts["supervisor"]
     if supervisor.get("boot") == boot_id():
-        send_signal(ProcessIdentity(supervisor["pid"], supervisor["start_ticks"]), signal.SIGTERM)
+        identity = ProcessIdentity(supervisor["pid"], supervisor["start_ticks"])
+        send_signal(identity, signal.SIGTERM)
+        send_signal(identity, signal.SIGCONT)  # a launcher that somebody suspended with Ctrl-Z
     while clock() < deadline:
         lock = RunLock.try_take(run)
         if lock is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ class Recovery:
     Args:
         by: who does it, for the journal: `warden`, `teardown`, `audit`.
         open_backend: the backend of a run, by the backend's name and the marks of the run.
-        harness: the folder of the harness package, whose files are pinned.
+        harness: the folder of the harness package that the run was launched with; None where that is not known, and
+            then nothing is said about whether its files changed.
         home: the home folder, which no receipt may name.
         narrator: who is told.
     """
@@ -101,7 +102,6 @@ class Recovery:
         return closing.close(_ending(view), lambda: _cancelled(view))
 
     def _closing(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closing:
-        planned: Mapping[str, str] = plan.tree["source"]["pins"]
         harness = self.harness
         return Closing(
             run=run,
@@ -110,8 +110,7 @@ class Recovery:
             receipts=ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.home)),
             backend=backend,
             request=plan.request(run),
-            # Only where the launcher ran from this very installation can these files tell what it ran.
-            pins=lambda: planned if harness is None else pin_files(harness),
+            pins=lambda: None if harness is None else pin_files(harness),
             pause=self.pause,
             narrator=self.narrator,
             why=why,

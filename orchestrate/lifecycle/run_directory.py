@@ -78,7 +78,9 @@ class RunDirectory:
         return self.path / "reserve"
 
     def has_owner(self) -> bool:
-        """Whether some process holds the lock of the run now."""
+        """Whether some process holds the lock of the run now. Asking changes nothing."""
+        if not self.lock.exists():
+            return False
         lock = RunLock.try_take(self, shared=True)
         if lock is None:
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -79,9 +80,12 @@ def list_runs(runs_dir: Path) -> Iterator[RunHead]:
 
 
 def husks(runs_dir: Path) -> list[RunDirectory]:
-    """Directories of runs that were never finished being made, and whose maker is gone: nothing was ever asked for."""
+    """Directories of runs that were never finished being made, and whose maker is gone: nothing was ever asked for.
+
+    One without a lock file may be a second old and about to get it; it counts after a minute.
+    """
     made = [RunDirectory(runs_dir / name) for name in _names(runs_dir) if name.startswith(BEING_MADE)]
-    return [run for run in made if not run.has_owner()]
+    return [run for run in made if not run.has_owner() and (run.lock.exists() or _age_s(run.path) > 60)]
 
 
 def head_of(run: RunDirectory) -> RunHead | None:
@@ -110,6 +114,13 @@ def _names(runs_dir: Path) -> list[str]:
             return [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _closed(run: RunDirectory, closure: JournalRecord) -> RunHead:

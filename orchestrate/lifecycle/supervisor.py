@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from orchestrate.backends.protocol import Backend, JobState, JobStatus, Request
@@ -26,6 +27,7 @@ from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.signals import StopSignals
+from orchestrate.lifecycle.source import pin_files
 from orchestrate.lifecycle.warden_keeper import WardenKeeper, readable
 from orchestrate.receipts.statement import Stage
 from orchestrate.verdict import Verdict
@@ -48,7 +50,7 @@ class Supervisor:
     Args:
         lifeline_fds: read and write end of the node's lifeline. The node gets the read end; the write end is held by
             this process and the warden alone.
-        pins: computes the digests of the source files as they are now.
+        harness: the folder of the harness package, whose files are pinned.
     """
 
     run: RunDirectory
@@ -62,7 +64,7 @@ class Supervisor:
     narrator: Narrator
     lifeline_fds: tuple[int, int]
     environ: Mapping[str, str]
-    pins: Callable[[], Mapping[str, str]]
+    harness: Path
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = time.monotonic
     doing: str = "nothing yet"
@@ -79,12 +81,12 @@ class Supervisor:
             receipts=self.receipts,
             backend=self.backend,
             request=self.request,
-            pins=self.pins,
+            pins=lambda: pin_files(self.harness),
             pause=self.pause,
             narrator=self.narrator,
             now=self.now,
         )
-        ending = self._forward()
+        ending = self._forward(self._closing)
         with suppress(OSError):
             self._record_ending(ending)
         closed = self._closing.close(ending, self._cancelled)
@@ -102,11 +104,10 @@ class Supervisor:
         while (left := end - self.clock()) > 0:
             self._wait(left)
 
-    def _forward(self) -> Ending:
+    def _forward(self, closing: Closing) -> Ending:
         try:
-            self.doing = "planning"
-            self._state_plan()
             self._start_warden()
+            self._plan(closing)
             self._admit()
             self._acquire()
             return self._run()
@@ -126,15 +127,16 @@ class Supervisor:
         finally:
             self.doing = "closing"
 
-    def _state_plan(self) -> None:
+    def _plan(self, closing: Closing) -> None:
+        self.doing = "planning"
         self.narrator.stage(Stage.PLAN.value)
         self.narrator.deadline(self.plan.deadline_at)
-        facts = {"plan_sha256": self.plan.sha256, "plan": self.plan.tree}
-        self.receipts.write(Stage.PLAN, started_at=self.plan.tree["created_at"], ended_at=self._time(), facts=facts)
+        closing.state_plan()
 
     def _start_warden(self) -> None:
         self._keeper = WardenKeeper(
             self.run,
+            self.harness,
             self.lifeline_fds[1],
             journal=self._quiet_record,
             spare=self.backend.spare,

@@ -4,9 +4,9 @@ It holds the read end of a pipe whose write end only the launcher has. While the
 and can not be told to go: SIGINT, SIGTERM and SIGHUP are reported to the launcher and otherwise ignored. At the end
 of the pipe without a dismissal it takes the lock of the run, and tears down, looks twice and writes the receipts.
 
-Started by `orchestrate.lifecycle.warden_keeper`, with the run directory and three descriptors: the leash to the
-launcher, the pipe for reports, and the write end of the node's lifeline, which it holds so that the node lives on
-while either of the two does.
+Started by `orchestrate.lifecycle.warden_keeper`, with the run directory, the harness package of the run, and three
+descriptors: the leash to the launcher, the pipe for reports, and the write end of the node's lifeline, which it holds
+so that the node lives on while either of the two does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 from orchestrate.backends.local import LocalBackend, LocalSettings
-from orchestrate.backends.local_node import harness_parent
 from orchestrate.backends.protocol import Backend, Ownership
 from orchestrate.errors import OrchestrateError, UsageError
 from orchestrate.lifecycle.recovery import Recovery
@@ -58,13 +57,14 @@ class LogNarrator:
 
 
 def main(arguments: list[str]) -> int:
-    """Be the warden of one run: `RUN_DIR LEASH_FD REPORT_FD LIFELINE_FD`."""
-    path, leash, report, _lifeline = arguments
-    watch(RunDirectory(Path(path)), int(leash), int(report), Path.home())
+    """Be the warden of one run: `RUN_DIR HARNESS LEASH_FD REPORT_FD LIFELINE_FD`."""
+    path, harness, leash, report, _lifeline = arguments
+    recovery = Recovery("warden", open_backend, Path(harness), Path.home(), LogNarrator())
+    watch(RunDirectory(Path(path)), int(leash), int(report), recovery)
     return 0
 
 
-def watch(run: RunDirectory, leash: int, report: int, home: Path) -> None:
+def watch(run: RunDirectory, leash: int, report: int, recovery: Recovery) -> None:
     """Watch the launcher at the other end of `leash` until it dismisses us or is gone; then end its run."""
 
     def tell(number: int, _frame: FrameType | None) -> None:
@@ -81,7 +81,7 @@ def watch(run: RunDirectory, leash: int, report: int, home: Path) -> None:
         heard += part
     if heard == DISMISSED:
         return
-    narrator = LogNarrator()
+    narrator = recovery.narrator
     narrator.note(f"the launcher of {run.run_id} is gone: ending the run")
     try:
         lock = RunLock.take(run, wait_s=LOCK_WAIT_S)
@@ -89,7 +89,7 @@ def watch(run: RunDirectory, leash: int, report: int, home: Path) -> None:
         narrator.note(error.cause)  # somebody else (an audit) is ending it already
         return
     try:
-        Recovery("warden", open_backend, harness_folder(), home, narrator).end(run, "the launcher was lost")
+        recovery.end(run, "the launcher was lost")
     except (OSError, OrchestrateError) as error:
         narrator.note(f"the run could not be closed: {error}")
     finally:
@@ -101,12 +101,6 @@ def open_backend(name: str, ownership: Ownership) -> Backend:
     if name != LocalBackend.name:
         raise UsageError(f"unknown backend {name!r} in the plan", remedy="use the version that launched the run")
     return LocalBackend(ownership, LocalSettings(Path(tempfile.gettempdir()), {}))
-
-
-def harness_folder() -> Path | None:
-    """The harness package that this process would use; the launcher used the same."""
-    parent = harness_parent()
-    return None if parent is None else parent / "harness"
 
 
 if __name__ == "__main__":

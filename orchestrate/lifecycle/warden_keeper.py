@@ -35,6 +35,7 @@ class WardenKeeper:
 
     Args:
         run: the run to watch.
+        harness: the harness package that the run is launched with.
         lifeline_fd: the write end of the node's lifeline, which the warden holds as well.
         journal: writes a record.
         spare: told the pid of each warden, so that it is not taken for a member of the run.
@@ -45,6 +46,7 @@ class WardenKeeper:
     def __init__(
         self,
         run: RunDirectory,
+        harness: Path,
         lifeline_fd: int,
         *,
         journal: WritesJournal,
@@ -53,6 +55,7 @@ class WardenKeeper:
         restarts: int = 20,
     ) -> None:
         self._run = run
+        self._harness = harness
         self._lifeline_fd = lifeline_fd
         self._journal = journal
         self._spare = spare
@@ -77,10 +80,11 @@ class WardenKeeper:
         self._report, reports = os.pipe()
         os.set_blocking(self._report, False)
         fds = (watched, reports, self._lifeline_fd)
+        arguments = [str(self._run.path), str(self._harness), *map(str, fds)]
         try:
             with (self._run.logs / "warden.log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "orchestrate.lifecycle.warden", str(self._run.path), *map(str, fds)],
+                    [sys.executable, "-P", "-m", "orchestrate.lifecycle.warden", *arguments],
                     cwd="/",
                     env=self._environment(),
                     stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrate.receipts.journal_chain import JournalRecord
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.statement import Receipt, Stage
@@ -45,6 +46,8 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     census = record.stages.get(Stage.CENSUS)
     if census is not None and not census_gaps(census):
         said.append(f"two looks ({census.get('path')}) found nothing of this run left")
+    if facts.get("test_verdict") == "passed" and _node_told_its_sources(record):
+        said.append("the node digested its own sources at start and end, and they are the planned files")
     if facts.get("commit") and facts.get("dirty") is False:
         said.append(f"the plan names the commit {facts.get('commit')} with a clean tree")
     return tuple(said)
@@ -58,7 +61,10 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     if pinned:
         said[0] += " (the expected closure pins these files to the digest that you gave)"
     else:
-        said.append("that this is the run you saw: give --expect-closure with the digest noted when the run ended")
+        said.append(
+            "that this is the run you saw, or its newest state (later closures may have been taken away): give "
+            "--expect-closure with the digest noted when the run ended"
+        )
     said.append("that the node measured honestly: whoever ran it could have written other rows")
     if facts.get("device") != "h200":
         said.append(f"no GPU evidence: the run was on {_text(facts.get('device')) or 'an unknown device'}")
@@ -70,7 +76,9 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     if census.get("path") == "via-server":
         said.append("absence at the provider itself: the census asked through SkyPilot's server")
     if closure is not None and (tail := records_after(record, closure)):
-        said.append(f"what the journal says after the closure ({len(tail)}: {', '.join(tail[:5])})")
+        said.append(
+            f"what the journal says after the closure ({len(tail)}: {', '.join(later.kind for later in tail[:5])})"
+        )
     if record.journal is not None and record.journal.torn:
         said.append("the last line of the journal: it was cut while it was written, and left out")
     said.extend(
@@ -82,13 +90,18 @@ def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -
     return tuple(said)
 
 
-def records_after(record: RunRecord, closure: Receipt) -> list[str]:
-    """The kinds of the journal records that came after the head that `closure` names."""
+def records_after(record: RunRecord, closure: Receipt) -> tuple[JournalRecord, ...]:
+    """The journal records that came after the head that `closure` names."""
     claim = closure.facts.get("journal")
     count = claim.get("records") if isinstance(claim, Mapping) else None
     if record.journal is None or not isinstance(count, int) or count < 0:
-        return []
-    return [entry.kind for entry in record.journal.records[count:]]
+        return ()
+    return record.journal.records[count:]
+
+
+def _node_told_its_sources(record: RunRecord) -> bool:
+    sources = record.stages.get(Stage.COLLECT, {}).get("sources")
+    return isinstance(sources, dict) and isinstance(sources.get("node"), dict)
 
 
 def _excluded(item: object) -> str:

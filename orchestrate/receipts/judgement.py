@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.receipts.statement import Stage
 from orchestrate.verdict import Verdict
 
-__all__ = ["census_gaps", "contradictions", "payload_gaps", "reasons_not_passed"]
+__all__ = ["census_gaps", "contradictions", "node_source_digest", "payload_gaps", "reasons_not_passed"]
 
 Facts = Mapping[str, Any]
 Stages = Mapping[Stage, Facts]
@@ -64,6 +65,7 @@ def payload_gaps(stages: Stages, cells: Sequence[CellJudgement]) -> tuple[str, .
     gaps.extend(f"a cell ended as {status!r}" for status in sorted(statuses - {"complete"}))
     if _sources_changed(collect):
         gaps.append("the sources on the node are not shown to be the same at start and end")
+    gaps.extend(_other_sources(stages))
     return tuple(gaps)
 
 
@@ -140,6 +142,7 @@ def _missing_grounds(verdict: Verdict, closure: Facts, stages: Stages, cells: Se
     return found
 
 
+_NODE_SOURCES = (".py", ".json", ".txt")
 _MIN_GAP = timedelta(seconds=1)
 _OVERRIDING = (Verdict.CANCELLED, Verdict.TEARDOWN_UNCONFIRMED, Verdict.INFRASTRUCTURE, Verdict.INCOMPLETE)
 """The verdicts that something outside the cells can bring about."""
@@ -154,6 +157,28 @@ def _sources_changed(collect: Facts) -> bool:
     sources = collect.get("sources")
     start, end = (sources.get("start"), sources.get("end")) if isinstance(sources, Mapping) else (None, None)
     return not isinstance(start, str) or start != end
+
+
+def node_source_digest(pins: Facts) -> str:
+    """What the node's own digest of its sources must be for the source files that `pins` maps to their SHA-256.
+
+    The node digests its code and data, not its notes: `.py`, `.json` and `.txt` (`harness/node_run.py`).
+    """
+    return sha256_hex(canonical_bytes({path: pin for path, pin in pins.items() if path.endswith(_NODE_SOURCES)}))
+
+
+def _other_sources(stages: Stages) -> list[str]:
+    """Whether the plan's pins and what collection and node say of the sources are different files."""
+    source = _object(_object(stages.get(Stage.PLAN, {}).get("plan")).get("source"))
+    sources = _object(stages.get(Stage.COLLECT, {}).get("sources"))
+    node = _object(sources.get("node"))
+    gaps = []
+    if isinstance(sources.get("start"), str) and sources.get("start") != source.get("pins_sha256"):
+        gaps.append("the sources at the start are not the planned ones")
+    planned = node_source_digest(_object(source.get("pins")))
+    if node and [node.get("start"), node.get("end")] != [planned, planned]:
+        gaps.append("the sources that the node ran are not the planned ones")
+    return gaps
 
 
 def _findings(look: Facts) -> list[str]:
@@ -173,6 +198,10 @@ def _time(value: object) -> datetime | None:
     except ValueError:
         return None
     return time if time is not None and time.tzinfo is not None else None
+
+
+def _object(value: object) -> Facts:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -259,10 +259,12 @@ def _journal_head(record: RunRecord, closure: Receipt) -> list[str]:
 
 
 def _journal_tail(record: RunRecord, closure: Receipt) -> list[str]:
-    tail = records_after(record, closure)
-    strange = [kind for kind in tail if kind not in BENIGN_RECORDS]
-    if strange:
-        return [f"the journal goes on after the newest closure with {strange[0]!r}: what happened since is not closed"]
+    for later in records_after(record, closure):
+        if later.kind not in BENIGN_RECORDS:
+            what = f"the journal goes on after the newest closure with {later.kind!r}"
+            return [f"{what}: what happened since is not closed"]
+        if later.kind == "closure" and later.facts.get("closure_sha256") != closure.sha256:
+            return ["the journal announces another closure than the newest"]
     return []
 
 

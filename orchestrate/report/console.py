@@ -217,6 +217,7 @@ def _start_live(stream: TextIO) -> Live:
         redirect_stderr=False,
     )
     live.start()
+    live.console.show_cursor(show=True)  # a launcher that is killed could not bring it back
     return live
 
 
@@ -227,7 +228,12 @@ def _picture(state: _State, time_left: str) -> Table:
     table = Table(title=Text(f"{state.stage}{time_left}", style="bold"), title_justify="left", box=None, pad_edge=False)
     for heading in ("cell", "status", "candidate", "round"):
         table.add_column(heading, style="dim" if heading == "candidate" else "", overflow="ellipsis", no_wrap=True)
+    ended = [key for key, cell in state.cells.items() if cell.status != "running"]
+    if len(ended) > _ENDED_SHOWN:
+        table.caption = f"{len(ended) - _ENDED_SHOWN} more ended before"
     for key, cell in state.cells.items():
+        if key in ended[:-_ENDED_SHOWN]:
+            continue
         running = cell.status == "running"
         turn = "" if cell.round is None else f"{cell.round}/{cell.rounds}" if cell.rounds else f"{cell.round}"
         table.add_row(
@@ -237,6 +243,9 @@ def _picture(state: _State, time_left: str) -> Table:
             Text(turn if running else ""),
         )
     return table
+
+
+_ENDED_SHOWN = 8
 
 
 def _status_style(status: str) -> str:

@@ -17,8 +17,8 @@ from orchestrate.report.words import short
 __all__ = ["render_page"]
 
 
-def render_page(record: RunRecord, found: Verification, *, made_at: datetime) -> str:
-    """The page of `record`, verified as `found`, as HTML text.
+def render_page(record: RunRecord, found: Verification, *, made_at: datetime, live: bool = False) -> str:
+    """The page of `record`, verified as `found`, as HTML text. `live` says that the run is still going on.
 
     Whatever the record holds is text on the page and never markup: the template escapes every value, and the page's
     content security policy allows nothing but its own style sheet.
@@ -34,7 +34,7 @@ def render_page(record: RunRecord, found: Verification, *, made_at: datetime) ->
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html").render(
-        view=make_view(record, found),
+        view=make_view(record, found, live=live),
         found=found,
         style=style,
         style_digest=digest,

@@ -73,25 +73,26 @@ class View:
     sentences: tuple[str, ...]
     line: TimeLine
     cells: tuple[CellView, ...]
-    steps: tuple[tuple[str, str, str, str], ...]
+    steps: tuple[tuple[str, ...], ...]
     decided_because: str
     census_path: str
     looks: tuple[Look, ...]
     teardown: str
+    live: bool
     closures: tuple[Receipt, ...]
     environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     exclusions: tuple[tuple[str, str], ...]
 
 
-def make_view(record: RunRecord, found: Verification) -> View:
-    """Arrange `record`, verified as `found`, for the page."""
+def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
+    """Arrange `record`, verified as `found`, for the page; `live` says that the run has a living owner."""
     stages = record.stages
     facts = record.closure.facts if record.closure else {}
     teardown, census = stages.get(Stage.TEARDOWN, {}), stages.get(Stage.CENSUS, {})
     words = _node_words(record)
     looks = tuple(_look(look) for look in _objects(census.get("looks")))
     gone = _teardown(record, found)
-    headline, tone, meaning = _banner(record, found)
+    headline, tone, meaning = _banner(record, found, live=live)
     return View(
         record=record,
         found=found,
@@ -99,17 +100,18 @@ def make_view(record: RunRecord, found: Verification) -> View:
         tone=tone,
         meaning=meaning,
         reason=_text(facts.get("reason")),
-        sentences=tuple(_sentences(record, found, gone)),
+        sentences=tuple(_sentences(record, found, gone, live=live)),
         line=time_line(_spans(record, words)),
         cells=tuple(_cell(cell, words.get(cell.key, {})) for cell in record.cells),
         steps=tuple(
-            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "at"))  # type: ignore[misc]
+            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "detail", "at"))
             for step in _objects(teardown.get("steps"))
         ),
         decided_because=_text(teardown.get("decided_because")),
         census_path=_text(census.get("path")),
         looks=looks,
         teardown=gone,
+        live=live and record.closure is None,
         closures=record.closures,
         environment=tuple(_environment(record)),
         exclusions=tuple(
@@ -118,8 +120,10 @@ def make_view(record: RunRecord, found: Verification) -> View:
     )
 
 
-def _banner(record: RunRecord, found: Verification) -> tuple[str, str, str]:
+def _banner(record: RunRecord, found: Verification, *, live: bool) -> tuple[str, str, str]:
     verdict = found.verdict
+    if live and record.closure is None:
+        return "running", Verdict.CANCELLED.label, "The run is still going on: this is what it has so far."
     if found.holds or record.closure is None:
         return verdict.label, verdict.label, f"{verdict.meaning[:1].upper()}{verdict.meaning[1:]}."
     claim = f"The files claim {verdict}, but they do not fit together: nothing in them can be relied on."
@@ -135,15 +139,16 @@ def _teardown(record: RunRecord, found: Verification) -> str:
     return "not proven" if Stage.ACQUIRE in record.stages else "not needed"
 
 
-def _sentences(record: RunRecord, found: Verification, teardown: str) -> list[str]:
+def _sentences(record: RunRecord, found: Verification, teardown: str, *, live: bool) -> list[str]:
     """The result in words, for somebody who reads nothing else."""
     complete, expected = sum(cell.complete for cell in record.cells), len(record.cells)
     said = [f"{complete} of {expected} expected cells are complete by their own measurements."]
     run = record.stages.get(Stage.RUN)
-    if run is None:
+    if run is None and not live:
         said.append("Nothing was measured: the run never got as far as starting its cells.")
     if record.closure is None:
-        said.append("The run was not closed: nobody has stated what became of it, so it counts as incomplete.")
+        if not live:
+            said.append("The run was not closed: nobody has stated what became of it, so it counts as incomplete.")
     elif teardown == "proven":
         said.append("Everything that the run had was given back, and two separate looks found nothing left.")
     elif teardown == "not needed":

@@ -12,9 +12,11 @@ def clean(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration as people say it: `0.4s`, `12s`, `3m 05s`, `2h 07m`; negative ones are `0s`."""
-    if seconds <= 0:
+    """A duration as people say it: `16ms`, `0.4s`, `12s`, `3m 05s`, `2h 07m`; negative ones are `0s`."""
+    if seconds < 0.0005:
         return "0s"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f}ms"
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = round(seconds)

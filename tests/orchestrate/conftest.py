@@ -11,6 +11,7 @@ import pytest
 
 from orchestrate.cells.cell import slug
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.statement import Stage, Subject, statement
 from orchestrate.receipts.store import ReceiptStore
 from orchestrate.verdict import Verdict
@@ -133,10 +134,13 @@ class RunBuilder:
         )
         if stage is not Stage.CLOSURE:
             self.listed.append({"stage": stage.value, "attempt": attempt, "sha256": sha256})
-        self.note(stage.value if stage is Stage.CLOSURE else f"{stage.value}-done", sha256=sha256)
+        if stage is Stage.CLOSURE:
+            self.note("closure", closure_sha256=sha256)
+        else:
+            self.note("receipt", stage=stage.value, sha256=sha256)
         return sha256
 
-    def close(self, why: str = "the run is over", **more: Any) -> str:
+    def close(self, why: str = "the run is over", *, attempt: int = 1, **more: Any) -> str:
         closure = self.store.newest_closure()
         facts = {
             **self.closure_facts(),
@@ -145,7 +149,7 @@ class RunBuilder:
             **more,
         }
         plan = Subject("plan.json", sha256_hex((self.run_dir / "plan.json").read_bytes()))
-        return self.put(Stage.CLOSURE, self.facts_hook(Stage.CLOSURE, facts), [plan])
+        return self.put(Stage.CLOSURE, self.facts_hook(Stage.CLOSURE, facts), [plan], attempt)
 
     # What each stage says.
 
@@ -199,22 +203,47 @@ class RunBuilder:
                 }
                 for key in self.keys
             ],
-            "sources": {"start": "6" * 64, "end": "6" * 64},
+            "sources": self.sources(),
             "files": len(files),
             "bytes": sum(path.stat().st_size for path in files),
         }
+
+    def sources(self) -> dict[str, Any]:
+        source = self.plan["source"]
+        node = node_source_digest(source["pins"])
+        return {"start": source["pins_sha256"], "end": source["pins_sha256"], "node": {"start": node, "end": node}}
 
     def teardown_facts(self) -> dict[str, Any]:
         return {
             "decided_because": "something of ours may exist",
             "steps": [
-                {"step": "end-processes", "target": "process 4242", "outcome": "gone", "at": at(self.clock)},
-                {"step": "remove-folder", "target": "the run's temporary folder", "outcome": "removed", "at": at(42)},
+                {
+                    "step": "end-processes",
+                    "target": "members",
+                    "outcome": "done",
+                    "detail": "1 got SIGTERM",
+                    "at": at(1),
+                },
+                {
+                    "step": "remove-folder",
+                    "target": f"orchestrate-{self.run_id}",
+                    "outcome": "done",
+                    "detail": "",
+                    "at": at(2),
+                },
             ],
         }
 
     def census_facts(self) -> dict[str, Any]:
-        asked = [{"what": what, "answer": "none"} for what in ("processes", "ports", "shared memory", "folders")]
+        asked = [
+            {
+                "what": "processes with this run's token, or seen in it (pid and start time)",
+                "answer": "9 tracked, 0 live",
+            },
+            {"what": "listening sockets of this run", "answer": "4 were seen, 0 are there"},
+            {"what": "shared-memory files of this run", "answer": "0 were seen"},
+            {"what": "temporary folder of this run", "answer": "it is not there"},
+        ]
         looks = [
             {"at": at(self.clock + offset), "asked": asked, "remaining": [], "unknown": []} for offset in (0.5, 2.5)
         ]

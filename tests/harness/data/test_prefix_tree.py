@@ -237,6 +237,14 @@ def test_the_digest_tells_any_two_packings_apart():
     assert digests[0] == pack(rows, tree, candidate_family(tree)[0]).digest
 
 
+def test_the_digest_sees_a_token_that_is_no_target():
+    digests = []
+    for rows in ([(1, 2, 3)], [(9, 2, 3)]):
+        tree = PrefixTree.from_rows(rows)
+        digests.append(pack(rows, tree, candidate_family(tree)[0]).digest)
+    assert digests[0] != digests[1]
+
+
 def test_a_tree_of_other_rows_is_refused():
     tree = PrefixTree.from_rows([(1, 2)])
     with pytest.raises(InputError, match="other rows"):

@@ -7,7 +7,7 @@ import pytest
 
 from harness.errors import InputError
 from harness.prefix_tree import PrefixTree
-from harness.workloads import SETS_DIR, Corpus, load_rows, load_workloads, workload
+from harness.workloads import SETS_DIR, Corpus, Grpo, _grpo_rows, load_rows, load_workloads, workload
 
 SYNTHETIC = [name for name, recipe in load_workloads().items() if not isinstance(recipe, Corpus)]
 TINY = [("cal-grpo-tiny", None), ("cal-hetero-tiny", None), *(("cal-text", group) for group in range(8))]
@@ -18,7 +18,7 @@ def test_rows_depend_on_the_recipe_alone(name):
     assert load_rows(name, None) == load_rows(name, None)
 
 
-def test_rows_of_another_seed_are_others_of_the_same_shape(tmp_path):
+def test_rows_of_another_seed_are_others_of_the_same_shape():
     assert load_rows("cal-grpo-g8", None)[0] != load_rows("cal-grpo-g16", None)[0]
     assert len(load_rows("cal-grpo-g8", None)[0]) == len(load_rows("cal-grpo-g16", None)[0])
 
@@ -30,6 +30,12 @@ def test_a_grpo_tree_has_the_system_prompt_and_each_groups_prompt_as_its_only_no
         (24, 56, (0, 1, 2)),
         (24, 56, (3, 4, 5)),
     ]
+
+
+def test_even_256_completions_from_256_tokens_differ_at_their_first_token():
+    crowd = Grpo(groups=1, rows=256, system=2, prompt=2, completion=3, seed=1, vocabulary=256)
+    (node,) = PrefixTree.from_rows(list(_grpo_rows(crowd))).nodes
+    assert (node.end, len(node.rows)) == (4, 256)
 
 
 @pytest.mark.parametrize("name", ["cal-hetero", "cal-hetero2", "cal-hetero3", "cal-hetero-tiny"])

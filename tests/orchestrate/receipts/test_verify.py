@@ -3,13 +3,16 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrate.cells.cell import slug
+from orchestrate.lifecycle.source import pin_files
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.statement import Stage, Subject
 from orchestrate.receipts.verify import verify_run
 from orchestrate.verdict import Verdict
@@ -45,7 +48,7 @@ def test_a_whole_passed_run_holds_and_says_what_it_proves_and_what_not(builder):
     assert "2 of 2 expected cells" in proves
     assert "not signed" in not_proven
     assert "no GPU evidence" in not_proven
-    assert "give --expect-closure" in not_proven
+    assert "--expect-closure" in not_proven
 
 
 def test_a_failed_run_holds_as_failed_and_is_not_taken_for_passed(builder):
@@ -185,6 +188,33 @@ def test_a_chain_recomputed_without_a_stage_can_not_say_passed(builder, stage):
     assert f"there is no {stage} receipt" in why(builder(facts_hook=claim_passed).build(skip=(stage,)))
 
 
+def test_stages_in_another_order_are_found(builder):
+    made = builder()
+    made.build(until=Stage.RUN)
+    for stage in (Stage.TEARDOWN, Stage.COLLECT, Stage.CENSUS):
+        made.write_stage(stage)
+    made.close()
+    assert "collect receipt" in why(made.run_dir)
+    assert "can not follow a teardown receipt" in why(made.run_dir)
+
+
+def test_a_stage_that_had_to_be_done_again_is_a_further_attempt(builder):
+    made = builder()
+    made.build(until=Stage.TEARDOWN)
+    made.write_stage(Stage.TEARDOWN, attempt=2)
+    made.write_stage(Stage.CENSUS, attempt=2)
+    made.close(attempt=2)
+    assert why(made.run_dir) == ""
+
+
+def test_a_second_plan_is_found(builder):
+    made = builder()
+    made.build(until=Stage.CENSUS)
+    made.write_stage(Stage.PLAN, attempt=2)
+    made.close()
+    assert "does not begin with its only plan receipt" in why(made.run_dir)
+
+
 def test_a_run_without_a_closure_is_incomplete(builder):
     found = verify_run(builder().build(until=Stage.CENSUS))
     assert (found.holds, found.verdict) == (False, Verdict.INCOMPLETE)
@@ -299,6 +329,8 @@ def closing(**changes):
         (Stage.RUN, {"ended": "deadline"}, "ended 'deadline'"),
         (Stage.COLLECT, {"sources": {"start": "6" * 64, "end": "7" * 64}}, "sources"),
         (Stage.COLLECT, {"sources": None}, "sources"),
+        (Stage.COLLECT, {"sources": {"start": "6" * 64, "end": "6" * 64}}, "at the start are not the planned"),
+        (Stage.COLLECT, {"sources": {"node": {"start": "6" * 64, "end": "6" * 64}}}, "that the node ran are not"),
         (Stage.COLLECT, {"device": "h200"}, "device"),
         (Stage.COLLECT, {"files": 1}, "files of evidence"),
         (Stage.CENSUS, {"confirmed": False}, "not confirmed"),
@@ -339,7 +371,7 @@ def test_looks_at_one_and_the_same_time_prove_nothing(builder):
 def test_looks_within_one_second_are_one_look(builder):
     def facts(stage, said):
         if stage is Stage.CENSUS:
-            said["looks"][1]["at"] = said["looks"][0]["at"].replace("Z", "9Z")
+            said["looks"][0]["at"], said["looks"][1]["at"] = "2026-01-02T03:04:49.500Z", "2026-01-02T03:04:50.400Z"
         return said
 
     assert "less than a second apart" in why(builder(facts_hook=facts).build())
@@ -356,6 +388,14 @@ def test_a_run_whose_sources_changed_holds_as_failed_though_every_cell_is_comple
                 return said
 
     assert why(builder(facts_hook=facts).build()) == ""
+
+
+def test_the_node_and_the_plan_digest_the_same_source_files():
+    harness = pytest.importorskip("harness")
+    node_run = pytest.importorskip("harness.node_run")
+    pins = pin_files(Path(harness.__file__).parent)
+    assert len(pins) > 20
+    assert node_source_digest(pins) == node_run.source_digest()
 
 
 def test_another_token_than_the_planned_one_is_found(builder):
@@ -444,6 +484,13 @@ def test_what_happened_after_the_closure_must_be_closed_too(builder):
     assert "the journal goes on after the newest closure with 'teardown-intent'" in why(made.run_dir)
     made.close("a reap")
     assert why(made.run_dir) == ""
+
+
+def test_a_journal_that_announces_another_closure_is_found(builder):
+    made = builder()
+    made.build()
+    made.note("closure", closure_sha256="0" * 64)
+    assert "announces another closure" in why(made.run_dir)
 
 
 def test_a_journal_rewritten_with_a_whole_chain_of_its_own_is_found(builder):
@@ -582,3 +629,17 @@ def test_a_problem_text_can_not_steer_a_terminal(builder):
     made.put(Stage.CENSUS, {"looks": "\x1b[2J\n\x07"}, [plan])
     made.close(device="\x1b]0;owned\x07")
     assert "\x1b" not in why(made.run_dir)
+
+
+def test_an_older_state_of_a_run_is_whole_and_only_the_expected_closure_tells(builder):
+    made = builder()
+    made.build()
+    before = {path: path.read_bytes() for path in made.run_dir.rglob("*") if path.is_file()}
+    made.write_stage(Stage.CENSUS, attempt=2)
+    newest = made.close("a later look", attempt=2)
+    for path in list(made.run_dir.rglob("*.json*")):
+        path.write_bytes(before[path]) if path in before else path.unlink()
+    found = verify_run(made.run_dir)
+    assert found.holds
+    assert "later closures may have been taken away" in " | ".join(found.does_not_prove)
+    assert "is not in this run" in why(made.run_dir, expect_closure=newest)

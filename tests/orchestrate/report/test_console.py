@@ -66,6 +66,21 @@ def test_a_terminal_shows_stage_cell_candidate_round_and_time_left():
         assert text in shown
 
 
+def test_a_terminal_keeps_the_running_cell_in_sight_of_a_long_set():
+    stream = io.StringIO()
+    progress = console(stream, interactive=True)
+    for number in range(40):
+        progress.event({"event": "cell-ended", "cell": f"cell-{number}|", "status": "complete"})
+    stream.truncate(0)
+    progress.event({"event": "progress", "cell": "cell-40|", "phase": "warmup"})
+    shown = stream.getvalue()
+    progress.close()
+    assert "cell-40|" in shown
+    assert "cell-39|" in shown
+    assert "cell-31|" not in shown
+    assert "32 more ended before" in shown
+
+
 @pytest.mark.parametrize("interactive", [False, True])
 def test_the_summary_says_verdict_reason_cells_teardown_and_closure(interactive):
     stream = io.StringIO()
@@ -146,7 +161,9 @@ def test_no_event_of_a_node_breaks_or_steers_the_terminal(event, interactive):
     [
         (-3, "0s"),
         (0, "0s"),
-        (0.04, "0.0s"),
+        (0.0004, "0s"),
+        (0.0161, "16ms"),
+        (0.0996, "0.1s"),
         (9.94, "9.9s"),
         (59.4, "59s"),
         (59.6, "1m 00s"),

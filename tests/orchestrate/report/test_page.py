@@ -1,5 +1,6 @@
 """The page says what the run says, for every kind of run, and no evidence becomes markup."""
 
+import fcntl
 import html.parser
 import json
 import shutil
@@ -61,7 +62,7 @@ def test_a_passed_run_shows_verdict_cells_times_teardown_and_what_is_not_proven(
         "receipts hold",
         "Teardown: proven",
         "Look 2",
-        "shared memory",
+        "shared-memory files of this run",
         "no_sharing",
         "22.00 ms",
         "+25.7 %",
@@ -302,6 +303,18 @@ def test_the_command_writes_the_page_and_says_so(builder, tmp_path, capsys):
         "report": str(page), "run_id": run_dir.name, "verdict": "passed", "holds": True,
     }  # fmt: skip
     assert "<h1>passed</h1>" in page.read_text()
+
+
+def test_a_run_with_a_living_owner_is_shown_as_running(builder, capsys):
+    run_dir = builder().build(until=Stage.RUN)
+    with (run_dir / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report(run_dir, "-o", "-")
+        shown = capsys.readouterr().out
+        assert "<h1>running</h1>" in shown
+        assert "The run was not closed" not in shown
+    report(run_dir, "-o", "-")
+    assert "<h1>incomplete</h1>" in capsys.readouterr().out
 
 
 def test_the_page_goes_to_standard_output_on_request(builder, capsys):

@@ -79,6 +79,19 @@ def test_the_page_fits_its_screen_and_the_console_stays_empty(opened, builder, m
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_nothing_sticks_out_of_its_card_but_what_scrolls_inside(opened, builder, width):
+    outside = """
+        return [...document.querySelectorAll('section, .card')].flatMap(box => {
+            const edge = box.getBoundingClientRect().right;
+            return [...box.querySelectorAll('*')]
+                .filter(e => !e.closest('.scroll, svg') && e.checkVisibility())
+                .filter(e => e.getBoundingClientRect().right > edge + 0.5)
+                .map(e => e.tagName + ' ' + e.textContent.slice(0, 40));
+        })"""
+    assert opened(long_labels(builder), width).execute_script(outside) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
 def test_verdict_cells_and_proof_can_be_read(opened, builder, width):
     text = opened(builder().build(), width).find_element("tag name", "body").text
     for said in ("PASSED", "2 of 2", "Teardown: proven", "What they do not prove", "cal-grpo-tiny"):

@@ -1,0 +1,91 @@
+"""`orchestrate launch` with a stand-in payload, in a process that strikes, or holds still, at an exact record.
+
+    python launch_stand_in.py RUNS_DIR HARNESS [--behaviour B] [--hold-at KIND[:STAGE]] [--strike-before N] ...
+
+`--hold-at` waits after that record until the file RUNS_DIR/go exists; signals act meanwhile. `--strike-before N` and
+`--strike-after N` kill this very process before or after the Nth record of the journal.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from orchestrate.cells.cell_set import select
+from orchestrate.commands.launch import exit_code_of, launched_as_json
+from orchestrate.errors import OrchestrateError
+from orchestrate.lifecycle.launching import Launch, Place
+from orchestrate.report.console import ConsoleProgress
+
+
+class Striker:
+    def __init__(self, options):
+        self.options = options
+        self.count = 0
+        self.held = False
+
+    def recording(self, kind, facts):
+        if self.options.strike_before == self.count + 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def recorded(self, record):
+        self.count += 1
+        if self.options.strike_after == self.count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        name = f"{record.kind}:{record.facts['stage']}" if "stage" in record.facts else record.kind
+        if name == self.options.hold_at and not self.held:
+            self.held = True
+            while not (self.options.runs_dir / "go").exists():
+                time.sleep(0.02)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("runs_dir", type=Path)
+    parser.add_argument("harness", type=Path)
+    parser.add_argument("--behaviour", default="hold")
+    parser.add_argument("--hold-at")
+    parser.add_argument("--strike-before", type=int)
+    parser.add_argument("--strike-after", type=int)
+    parser.add_argument("--deadline", type=float, default=120.0)
+    parser.add_argument("--reserve", type=float, default=20.0)
+    parser.add_argument("--temp", type=Path, required=True)
+    options = parser.parse_args()
+    selection = select("smoke", None, {})
+    try:
+        launched = Launch(
+            selection=selection,
+            repeat=2,
+            deadline_s=options.deadline,
+            reserve_s=options.reserve,
+            owner="tester@bed",
+            place=Place(
+                runs_dir=options.runs_dir,
+                temp_base=options.temp,
+                home=Path.home(),
+                harness=options.harness,
+                build_record=options.harness / "none",
+                environ=dict(os.environ),
+            ),
+            narrator=ConsoleProgress(sys.stderr),
+            payload=(
+                sys.executable,
+                "-S",
+                str(Path(__file__).with_name("stand_in.py")),
+                "--behaviour",
+                options.behaviour,
+            ),
+            observer=Striker(options),
+        ).start()
+    except OrchestrateError as error:
+        print(json.dumps({"error": error.as_json()}))
+        return error.exit_code
+    print(json.dumps(launched_as_json(launched, len(selection.cells))))
+    return 130 if launched.closed is None else exit_code_of(launched.closed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

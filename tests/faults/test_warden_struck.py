@@ -1,0 +1,55 @@
+"""The warden is struck: the launcher replaces it, and the run goes on as if nothing had happened."""
+
+import signal
+
+import pytest
+
+
+def test_a_killed_warden_is_replaced_and_the_new_one_does_its_work(bed):
+    run = bed.launch()
+    run.wait_until_up()
+    first = run.warden()
+    run.strike([first], signal.SIGKILL)
+    bed.wait(lambda: run.kinds().count("warden-started") == 2, "a second warden")
+    assert run.warden() != first
+    lost = run.wait_for("warden-lost")["facts"]
+    assert (lost["pid"], lost["exit_code"]) == (first, -signal.SIGKILL)
+    bed.wait(lambda: b"warden" in cmdline(run.warden()), "the second warden to be itself")
+    run.process.kill()
+    run.process.wait()
+    closure = run.gone()
+    assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_warden_that_is_told_to_stop_stays_and_the_journal_tells(bed, signum):
+    run = bed.launch("--behaviour", "complete", "--hold-at", "acquired")
+    run.wait_for("acquired")
+    run.strike([run.warden()], signum)
+    (run.runs_dir / "go").touch()
+    answer, code = run.answer()
+    assert (answer["verdict"], code) == ("passed", 0)
+    assert run.wait_for("warden-signalled")["facts"] == {"signal": signum.name}
+    assert run.kinds().count("warden-started") == 1
+    assert not run.leftovers()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record", ["stage:admit", "acquired", "run-ended", "stage:collect", "look", "stage:closure"])
+def test_a_warden_killed_at_any_stage_changes_nothing_about_the_verdict(bed, record):
+    run = bed.launch("--behaviour", "complete", "--hold-at", record)
+    run.wait_for(record)
+    run.strike([run.warden()], signal.SIGKILL)
+    (run.runs_dir / "go").touch()
+    answer, code = run.answer()
+    assert (answer["verdict"], code) == ("passed", 0), run.err.read_text()
+    assert not run.leftovers()
+
+
+def cmdline(pid):
+    from pathlib import Path
+
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
