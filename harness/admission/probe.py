@@ -107,6 +107,7 @@ class HostProbe:
         total, free = facts["MemTotal"], facts["MemAvailable"]
         limit, used = _number(self._cgroup / "memory.max"), _number(self._cgroup / "memory.current")
         if limit is not None and used is not None:
+            used -= _cached_bytes(self._cgroup / "memory.stat")
             total, free = min(total, limit), min(free, max(0, limit - used))
         return Reading(total, free, 0, 0, 0, 0, 0, granularity_bytes=4096)
 
@@ -137,6 +138,15 @@ def _meminfo(path: Path) -> dict[str, int]:
     if missing:
         raise InputError(f"{path} does not give {', '.join(sorted(missing))}", remedy="run on Linux 3.14 or newer")
     return facts
+
+
+def _cached_bytes(path: Path) -> int:
+    """Pages of files that the kernel drops when the group needs memory; 0 where it does not say."""
+    try:
+        facts = dict(line.split() for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(facts.get("inactive_file", 0)) + int(facts.get("active_file", 0))
 
 
 def _number(path: Path) -> int | None:

@@ -16,6 +16,7 @@ from harness.admission.world import SimulatedPlanner, SimulatedRequest
 
 MIB = 1 << 20
 SPENT = Budget(1000, 0, 1000, 1, 1000)
+UNSPENT = Budget(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -48,7 +49,7 @@ def no_cycle_collector():
     gc.enable()
 
 
-def admission_of(planner, *, cache=(), total=100, budget=Budget(0, 0, 0, 0, 0), **options):
+def admission_of(planner, *, cache=(), total=100, budget=UNSPENT, **options):
     device = SimulatedAllocator(total * MIB, granularity_bytes=MIB)
     for segment in cache:
         device.preload(segment * MIB, 0)

@@ -98,6 +98,13 @@ def test_the_limit_of_the_control_group_bounds_it(machine, limit, used, free):
     assert HostProbe(machine, machine).read().free_bytes == free
 
 
+def test_pages_of_files_that_the_group_has_cached_are_free_for_the_asking(machine):
+    (machine / "memory.max").write_text("300000\n")
+    (machine / "memory.current").write_text("250000\n")
+    (machine / "memory.stat").write_text("anon 100000\nfile 150000\ninactive_file 90000\nactive_file 50000\n")
+    assert HostProbe(machine, machine).read().free_bytes == 190_000
+
+
 def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
     with pytest.raises(InputError, match="MemAvailable"):

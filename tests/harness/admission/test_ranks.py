@@ -92,7 +92,7 @@ def test_releases_are_made_exactly_where_they_are_needed_and_allowed(world):
 
 def test_every_rank_issues_the_same_collectives_in_the_same_order(world):
     """From the recorder: one all-reduce of one size for each planning step and nothing else, on every rank."""
-    size, answers, traces = world
+    _, answers, traces = world
     facts = ("seq", "op", "group", "dtype", "shape", "reduce_op", "tag", "direction", "forward", "phase")
     sequences = [[tuple(str(record[fact]) for fact in facts) for record in trace] for trace in traces]
     assert all(sequence == sequences[0] for sequence in sequences)
