@@ -212,7 +212,8 @@ def main(argv: Sequence[str]) -> int:
     for case in cases:
         print(
             f"{'holds' if case['holds'] else 'FAILS'}  {case['case']}: {case['happened']['ending']}, "
-            f"{case['came_back_bytes'] >> 20} MiB came back, release cost {case['ledger']['overhead'] or 0:.3%} of forward work",
+            f"{case['came_back_bytes'] >> 20} MiB came back, release cost "
+            f"{case['ledger']['overhead'] or 0:.3%} of forward work",
             file=sys.stderr,
         )
     return 0 if all(case["holds"] for case in cases) else 1
