@@ -159,7 +159,7 @@ def read_journal(path: Path) -> JournalView:
     return _parse(path.read_bytes(), path)
 
 
-def last_record(path: Path, *, tail_bytes: int = 16384) -> JournalRecord | None:
+def last_record(path: Path, *, tail_bytes: int = 4096) -> JournalRecord | None:
     """The last record, read from the end of the file alone and checked by its own `sum`.
 
     None when that cannot be done (empty, torn, damaged or longer than `tail_bytes`): then the whole journal must be
@@ -190,6 +190,9 @@ def is_disk_full(error: OSError) -> bool:
 
 _ROOM_BYTES = 256 << 10
 _FALLOC_FL_KEEP_SIZE = 1
+_KEYS = {"seq", "at", "kind", "prev", "facts", "sum"}
+_SUM_MARK = b',"sum":"'
+_SUM_BYTES = len(_SUM_MARK) + 64 + len('"}')
 
 
 def _encode(seq: int, at: str, kind: str, prev: str | None, facts: Mapping[str, Any]) -> tuple[JournalRecord, bytes]:
@@ -201,11 +204,12 @@ def _encode(seq: int, at: str, kind: str, prev: str | None, facts: Mapping[str, 
 
 def _decode(line: bytes, *, seq: int | None = None, prev: str | None = None) -> JournalRecord:
     """The record on a line; where `seq` is given, it must be that record, and follow the one with digest `prev`."""
+    # `sum` sorts last in the canonical form, so that the summed bytes are the line without it.
+    body, mark, claimed = line[:-_SUM_BYTES], line[-_SUM_BYTES:-66], line[-66:-2]
     tree = json.loads(line)
-    if not isinstance(tree, dict) or set(tree) != {"seq", "at", "kind", "prev", "facts", "sum"}:
+    if not isinstance(tree, dict) or set(tree) != _KEYS or mark != _SUM_MARK:
         raise ValueError("it is not a record")
-    claimed = tree.pop("sum")
-    if sha256_hex(canonical_bytes(tree)) != claimed:
+    if sha256_hex(body + b"}").encode() != claimed:
         raise ValueError("its content is not what its sum says")
     if seq is not None and (tree["seq"] != seq or tree["prev"] != prev):
         raise ValueError("it does not follow the record before it")

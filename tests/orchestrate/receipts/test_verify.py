@@ -171,6 +171,13 @@ def test_every_kind_of_file_alone_makes_it_fail_when_it_is_changed_cut_grown_or_
             shutil.rmtree(copy)
 
 
+def test_a_receipt_under_another_name_is_found(builder):
+    run_dir = builder().build()
+    path = receipt_of(run_dir, Stage.RUN)
+    path.rename(path.with_name(f"{'0' * 64}.json"))
+    assert "does not have the content that its name promises" in why(run_dir)
+
+
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_removed_stage_is_found(builder, stage):
     run_dir = builder().build()
