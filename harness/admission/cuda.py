@@ -87,6 +87,6 @@ class CudaProbe:
         return time.monotonic_ns()
 
 
-def open_probe(device: torch.device | str) -> Probe:
-    """The probe of `device`: CUDA's, or the host's, which never releases."""
-    return CudaProbe(device) if torch.device(device).type == "cuda" else HostProbe()
+def open_probe(device: torch.device | str, ranks: int = 1) -> Probe:
+    """The probe of `device`: CUDA's, or the host's, which `ranks` share and which never releases."""
+    return CudaProbe(device) if torch.device(device).type == "cuda" else HostProbe(ranks)

@@ -85,10 +85,12 @@ class Probe(Protocol):
 class HostProbe:
     """The host's memory, for ranks on a CPU. There is no cache to release, so it refuses to.
 
-    `read` reports what the kernel says is available, within the limit of the control group where there is one.
+    `read` reports what the kernel says is available, within the limit of the control group where there is one, divided
+    by the `ranks` that share the host.
     """
 
-    def __init__(self, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, ranks: int = 1, *, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
+        self._ranks = ranks
         self._proc = proc
         self._cgroup = cgroup
 
@@ -109,7 +111,7 @@ class HostProbe:
         if limit is not None and used is not None:
             used -= _cached_bytes(self._cgroup / "memory.stat")
             total, free = min(total, limit), min(free, max(0, limit - used))
-        return Reading(total, free, 0, 0, 0, 0, 0, granularity_bytes=4096)
+        return Reading(total // self._ranks, free // self._ranks, 0, 0, 0, 0, 0, granularity_bytes=4096)
 
     def release(self) -> Release:
         """Refuses.

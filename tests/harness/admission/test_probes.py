@@ -87,25 +87,30 @@ def machine(tmp_path):
 
 
 def test_the_hosts_memory_is_what_the_kernel_calls_available(machine):
-    reading = HostProbe(machine, machine / "no-cgroup").read()
+    reading = HostProbe(proc=machine, cgroup=machine / "no-cgroup").read()
     assert (reading.total_bytes, reading.free_bytes) == (1000 * 1024, 600 * 1024)
+
+
+def test_ranks_that_share_a_host_share_its_memory(machine):
+    reading = HostProbe(4, proc=machine, cgroup=machine / "no-cgroup").read()
+    assert (reading.total_bytes, reading.free_bytes) == (250 * 1024, 150 * 1024)
 
 
 @pytest.mark.parametrize(("limit", "used", "free"), [("300000", "100000", 200_000), ("max", "5", 614_400)])
 def test_the_limit_of_the_control_group_bounds_it(machine, limit, used, free):
     (machine / "memory.max").write_text(f"{limit}\n")
     (machine / "memory.current").write_text(f"{used}\n")
-    assert HostProbe(machine, machine).read().free_bytes == free
+    assert HostProbe(proc=machine, cgroup=machine).read().free_bytes == free
 
 
 def test_pages_of_files_that_the_group_has_cached_are_free_for_the_asking(machine):
     (machine / "memory.max").write_text("300000\n")
     (machine / "memory.current").write_text("250000\n")
     (machine / "memory.stat").write_text("anon 100000\nfile 150000\ninactive_file 90000\nactive_file 50000\n")
-    assert HostProbe(machine, machine).read().free_bytes == 190_000
+    assert HostProbe(proc=machine, cgroup=machine).read().free_bytes == 190_000
 
 
 def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
     with pytest.raises(InputError, match="MemAvailable"):
-        HostProbe(tmp_path).read()
+        HostProbe(proc=tmp_path).read()
