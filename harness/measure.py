@@ -136,8 +136,9 @@ class Calibration:
             if decision is not Decision.SETTLED:
                 outcome = CellOutcome.LIMIT if decision is Decision.LIMIT else CellOutcome.UNSETTLED
                 return outcome, _reason(outcome, item, "in its warm-ups")
-        # A collection in the middle of a round would be measured as part of it; `_collect_garbage` runs between them.
-        gc.disable()
+        gc.collect()
+        gc.freeze()  # compiled code and its guards live for ever: no collection between rounds needs to look at them
+        gc.disable()  # a collection in the middle of a forward would be measured as part of it
         try:
             for round_index in range(repeat):
                 for position, index in enumerate(rotation(len(self._items), round_index)):

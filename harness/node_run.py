@@ -38,7 +38,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class CellJob:
-    """A cell to run: torchrun starts `ranks` processes of `command`, with `--evidence` and `--fingerprint` at its end."""
+    """A cell to run: torchrun starts `ranks` of `command`, with `--evidence` and `--fingerprint` at its end."""
 
     key: str
     slug: str

@@ -35,8 +35,8 @@ def compile_regions(backend: str | None, device: torch.device) -> Regions:
     """The regions under torch.compile with `backend`, or as they are where it is None.
 
     A shape is compiled as it comes first; from the second on its dimension is dynamic. Flex attention forms the whole
-    score matrix unless it is compiled, so on a GPU it always is. The delta rule's chunks have other shapes in nearly
-    every layout and are most of the compile time; on a CPU, whose backend gains nothing by it, they stay as they are.
+    score matrix unless it is compiled, so on a GPU it always is. The delta rule's chunks and the attention's
+    projections are most of the compile time; on a CPU, whose backend gains nothing by it, they stay as they are.
     """
 
     def compiled(function: _Region) -> _Region:
@@ -50,7 +50,7 @@ def compile_regions(backend: str | None, device: torch.device) -> Regions:
         attend = torch.compile(attention.attend)
     return Regions(
         rms_norm=compiled(layers.rms_norm),
-        attention_project=compiled(attention.attention_project),
+        attention_project=compiled_on_gpu(attention.attention_project),
         attend=attend,
         attention_output=compiled(attention.attention_output),
         delta_project=compiled(delta_net.delta_project),

@@ -189,6 +189,9 @@ class LocalBackend:
             return JobStatus(JobState.RUNNING, progress=progress)
         if time.monotonic() - self._started_at >= self._cap_s and code in _CAP_CODES:
             return JobStatus(JobState.ENDED, exit_code=None if code < 0 else code, progress=progress, by_cap=True)
+        if code == _TOLD_TO_STOP:  # not by us: then nobody polls any more
+            told = "the node was told to stop by somebody outside"
+            return JobStatus(JobState.ENDED, exit_code=code, progress=progress, fault=told)
         if code < 0 or 128 < code <= 128 + signal.NSIG:
             name = _signal_name(abs(code) if code < 0 else code - 128)
             return JobStatus(JobState.ENDED, signal=name, progress=progress, fault=self._killed(name))
@@ -362,6 +365,7 @@ _KILL_AFTER_S = 10
 _CAP_MARGIN_S = 2  # the launcher ends the payload at its own budget; the cap is for when it can not
 _CAP_CODES = {124, 137, -int(signal.SIGKILL), -int(signal.SIGTERM)}
 _READ_BYTES = 1 << 20
+_TOLD_TO_STOP = 130  # the node's exit code for it (harness/outcome.py)
 
 
 def _as_row(process: Process) -> list[Any]:

@@ -99,8 +99,14 @@ def _tests(known: Known) -> tuple[Verdict, str]:
     ending = known.ending
     if not known.ran:
         return ending.verdict or Verdict.INCOMPLETE, ending.detail or "no cell ran"
-    if known.changed:
+    tests, why = _cells(known)
+    if known.changed and tests in {Verdict.PASSED, Verdict.INCOMPLETE}:
         return Verdict.FAILED, f"source files changed during the run: {', '.join(known.changed[:5])}"
+    return tests, why
+
+
+def _cells(known: Known) -> tuple[Verdict, str]:
+    ending = known.ending
     if ending.ended is Ended.BY_ITSELF and ending.fault is None:
         if ending.exit_code == 0 and not known.gaps and set(known.statuses) <= {"complete"}:
             return Verdict.PASSED, "every expected cell is complete"

@@ -19,7 +19,7 @@ LIMIT_S = 20
 class Run:
     """One launcher process and what it made."""
 
-    def __init__(self, bed, name, arguments):
+    def __init__(self, bed, name, arguments, command=None):
         self.bed = bed
         self.runs_dir = bed.folder / name
         self.runs_dir.mkdir(exist_ok=True)
@@ -27,10 +27,13 @@ class Run:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATE_")}
         with self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "launch_stand_in.py"), str(self.runs_dir), str(bed.harness),
-                 "--temp", str(bed.temp), *arguments],
-                stdout=subprocess.PIPE, stderr=err, start_new_session=True, env=environ,
+                command or self.stand_in(arguments),
+                stdout=subprocess.PIPE, stderr=err, start_new_session=True, env={**environ, "TMPDIR": str(bed.temp)},
             )  # fmt: skip
+
+    def stand_in(self, arguments):
+        script, bed = str(HERE / "launch_stand_in.py"), self.bed
+        return [sys.executable, script, str(self.runs_dir), str(bed.harness), "--temp", str(bed.temp), *arguments]
 
     @property
     def path(self):
@@ -133,8 +136,9 @@ class Bed:
         (self.harness / "__init__.py").write_text("")
         self.runs = []
 
-    def launch(self, *arguments, name=None):
-        run = Run(self, name or f"run{len(self.runs)}", arguments)
+    def launch(self, *arguments, name=None, command=None):
+        """Start a launcher with a stand-in payload, or `command`."""
+        run = Run(self, name or f"run{len(self.runs)}", arguments, command)
         self.runs.append(run)
         return run
 

@@ -39,6 +39,7 @@ def test_a_complete_run_with_its_teardown_proven_passes():
         (GOOD, {"gaps": ["x"]}, "incomplete", "incomplete"),
         (GOOD, {"statuses": ["complete", "not-run"]}, "incomplete", "incomplete"),
         (GOOD, {"changed": ["harness/x.py"]}, "failed", "failed"),
+        (Ending(Ended.BY_ITSELF, exit_code=5), {"changed": ["x"], "gaps": ["x"]}, "infrastructure", "infrastructure"),
         (GOOD, {"missing": ["census"]}, "incomplete", "passed"),
         (GOOD, {"problems": ["collect failed"]}, "incomplete", "passed"),
         (Ending(Ended.REFUSED, verdict=Verdict.CAPACITY), {"ran": False}, "capacity", "capacity"),
