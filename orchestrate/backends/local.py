@@ -6,7 +6,6 @@ Ctrl-C reaches the launcher alone, with the ownership token in its environment a
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrate.backends import local_node
+from orchestrate.backends.growing_lines import GrowingLines
 from orchestrate.backends.leftovers import SharedFile, TempFolder, TempMark, files_named_after
 from orchestrate.backends.local_census import look_for
-from orchestrate.backends.members import TOKEN_VARIABLE, Members, end_members
+from orchestrate.backends.members import TOKEN_VARIABLE, Members, Snapshot, end_members
 from orchestrate.backends.process_table import Process, ProcessIdentity, boot_id, identity_of
 from orchestrate.backends.protocol import (
     Acquisition,
@@ -76,7 +76,6 @@ class LocalBackend:
 
     name = "local"
     census_path = CensusPath.DIRECT
-    poll_interval_s = 0.5
     teardown_reserve_s = 25.0
     """SIGTERM grace and SIGKILL repeats, collection, and a census of two looks, on a slow machine."""
 
@@ -96,13 +95,19 @@ class LocalBackend:
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
         self._started_at = 0.0
+        self._grew_at = -math.inf
         self._cap_s = math.inf
         self._log: Path | None = None
-        self._progress: _Lines | None = None
+        self._progress: GrowingLines | None = None
         self._told: set[ProcessIdentity] = set()
         self._device = "cpu"
         self._since_s = math.inf
         self._oom_kills = _oom_kills()
+
+    @property
+    def poll_interval_s(self) -> float:
+        """Half a second; a tenth while the family is growing, so that hardly a member lives unseen."""
+        return 0.1 if time.monotonic() - self._grew_at < _YOUNG_S else 0.5
 
     def spare(self, pid: int) -> None:
         """The process `pid` (a warden) is no member."""
@@ -115,6 +120,7 @@ class LocalBackend:
         local_node.check_tools()
         self._device = request.device
         gpus = local_node.check_device(request.device, request.ranks)
+        local_node.check_corpora(request.corpora_not_given)
         return Preflight(
             device=request.device,
             facts={**local_node.machine_facts(), "gpu": gpus},
@@ -154,7 +160,7 @@ class LocalBackend:
         request.evidence.mkdir(mode=0o700, exist_ok=True)
         request.logs.mkdir(mode=0o700, exist_ok=True)
         self._log = request.logs / "node.log"
-        self._progress = _Lines(request.evidence / "node.jsonl")
+        self._progress = GrowingLines(request.evidence / "node.jsonl")
         payload = self._settings.payload or (sys.executable, "-P", "-m", "harness", "node")
         command = ["timeout", "-k", str(_KILL_AFTER_S), str(self._cap_s), *payload]
         command += ["--evidence", str(request.evidence)]
@@ -281,8 +287,11 @@ class LocalBackend:
                 case _:
                     continue
 
-    def _look(self) -> Any:
+    def _look(self) -> Snapshot:
+        known = len(self._members.seen)
         snapshot = self._members.look()
+        if len(self._members.seen) > known:
+            self._grew_at = time.monotonic()
         self._samples.take(snapshot.alive)
         return snapshot
 
@@ -336,35 +345,10 @@ class LocalBackend:
         return Step(step, target, outcome, to_wire(utc_now()), detail)
 
 
-class _Lines:
-    """The lines that were appended to a growing JSON-lines file since the last read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> Iterable[Mapping[str, Any]]:
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._offset)
-                block = stream.read(_READ_BYTES)
-        except OSError:
-            return
-        whole, newline, _ = block.rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        for line in whole.splitlines():
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                yield value
-
-
 _KILL_AFTER_S = 10
 _CAP_MARGIN_S = 2  # the launcher ends the payload at its own budget; the cap is for when it can not
 _CAP_CODES = {124, 137, -int(signal.SIGKILL), -int(signal.SIGTERM)}
-_READ_BYTES = 1 << 20
+_YOUNG_S = 3.0
 _TOLD_TO_STOP = 130  # the node's exit code for it (harness/outcome.py)
 
 

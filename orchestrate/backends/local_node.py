@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 
 __all__ = [
     "Gpu",
+    "check_corpora",
     "check_device",
     "check_tools",
     "fingerprint",
@@ -56,7 +55,7 @@ def check_tools() -> None:
         raise UnsatisfiableError("the package `harness` is not installed here", remedy=INSTALL_HARNESS)
     if importlib.util.find_spec("torch") is None:
         raise UnsatisfiableError(
-            f"PyTorch, which the harness needs, is not installed for this Python ({platform.python_version()})",
+            f"PyTorch, which the harness needs, is not installed for this Python ({_python_version()})",
             remedy=INSTALL_HARNESS,
         )
 
@@ -85,6 +84,15 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
             remedy="wait until they are free, then launch again",
         )
     return {"gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "driver": gpu.driver} for gpu in wanted]}
+
+
+def check_corpora(not_given: Sequence[str]) -> None:
+    """`UnsatisfiableError` when the cells read private corpora that nobody named."""
+    if not_given:
+        raise UnsatisfiableError(
+            f"the cells read the private corpus {', '.join(not_given)}, which was not given",
+            remedy="give --corpus PATH and --corpus-sha256 SHA256",
+        )
 
 
 def gpus(timeout_s: float = 20.0) -> tuple[Gpu, ...]:
@@ -123,13 +131,13 @@ def machine_facts() -> dict[str, Any]:
     memory = _meminfo()
     shared = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108  # the kernel's own place
     return {
-        "kernel": platform.release(),
-        "machine": platform.machine(),
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
         "cpus": len(os.sched_getaffinity(0)),
         "memory_total_bytes": memory.get("MemTotal"),
         "memory_available_bytes": memory.get("MemAvailable"),
         "shared_memory_free_bytes": None if shared is None else shared.f_bavail * shared.f_frsize,
-        "python": platform.python_version(),
+        "python": _python_version(),
         "torch": torch_version(),
     }
 
@@ -140,9 +148,9 @@ def fingerprint() -> dict[str, Any]:
     models = [line.partition(":")[2].strip() for line in _read("/proc/cpuinfo").splitlines() if "model name" in line]
     return {
         "node_sha256": hashlib.sha256(identity.encode()).hexdigest(),
-        "cpu_model": models[0] if models else platform.machine(),
+        "cpu_model": models[0] if models else os.uname().machine,
         "cpus": os.cpu_count(),
-        "kernel": platform.release(),
+        "kernel": os.uname().release,
     }
 
 
@@ -156,6 +164,8 @@ def harness_parent() -> Path | None:
 
 def torch_version() -> str | None:
     """The installed PyTorch, without importing it."""
+    import importlib.metadata  # noqa: PLC0415  # a third of the warden's start, which never asks for it
+
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -164,6 +174,10 @@ def torch_version() -> str | None:
 
 _IDLE_MIB = 1024
 _LOOK_AT_DRIVER = "run nvidia-smi by hand; the driver or the GPU may need a person"
+
+
+def _python_version() -> str:
+    return ".".join(str(part) for part in sys.version_info[:3])
 
 
 def _meminfo() -> dict[str, int]:

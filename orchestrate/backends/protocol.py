@@ -89,6 +89,7 @@ class Request:
         environment: the node's contract: `CELL_SET`, the group variable, `RUN_ID`, `REPEAT`, corpus.
         evidence: the folder that the node writes, or that `collect` fills.
         logs: the folder for what the payload prints.
+        corpora_not_given: private corpora that the cells read and that nobody named: without them nothing can run.
     """
 
     cell_set: str
@@ -98,6 +99,7 @@ class Request:
     environment: Mapping[str, str]
     evidence: Path
     logs: Path
+    corpora_not_given: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,10 @@ class Backend(Protocol):
     name: str
     census_path: CensusPath
     teardown_reserve_s: float
-    poll_interval_s: float
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How long to wait between two polls, as things are now."""
 
     def spare(self, pid: int) -> None:
         """The process `pid` on this machine serves the run (a warden) but is not the run's to be ended."""

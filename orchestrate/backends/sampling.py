@@ -23,7 +23,7 @@ __all__ = ["Samples"]
 class Samples:
     """Collects samples while the run lives; afterwards answers which of the things seen are still there."""
 
-    def __init__(self, *, interval_s: float = 0.4, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, interval_s: float = 0.09, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
         self._next = float("-inf")

@@ -17,13 +17,15 @@ import click
 import orchestrate
 from orchestrate.backends.local import LocalBackend
 from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
+from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.selection import cell_selection_options, selected
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
-from orchestrate.lifecycle.corpora import check_corpus
+from orchestrate.lifecycle.corpora import check_corpus, corpora_of
 from orchestrate.lifecycle.launching import Launch, Launched, Place
+from orchestrate.lifecycle.plan import Corpus
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.verdict import Verdict
@@ -44,9 +46,11 @@ def default_owner() -> str:
               help="Measured rounds of each candidate.")  # fmt: skip
 @click.option("--deadline", type=DURATION, default="30m", show_default=True, metavar="DURATION",
               help="The whole run, teardown included, is over by then.")  # fmt: skip
-@click.option("--corpus", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
+@click.option("--corpus", envvar="CORPUS", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
               help="The private corpus; it never leaves its place.")  # fmt: skip
-@click.option("--corpus-sha256", metavar="SHA256", help="The digest that the private corpus must have.")
+@click.option(
+    "--corpus-sha256", envvar="CORPUS_SHA256", metavar="SHA256", help="The digest that the private corpus must have."
+)
 @click.option("--max-gpu-hours", type=click.FloatRange(min=0), metavar="HOURS",
               help="Refuse a run that may take more.")  # fmt: skip
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", default=default_owner, show_default="user@host",
@@ -87,7 +91,7 @@ def command(
             owner=owner,
             place=_place(runs_dir),
             narrator=progress,
-            corpus=check_corpus(corpus, corpus_sha256),
+            corpus=_corpus(selection, corpus, corpus_sha256),
             max_gpu_hours=max_gpu_hours,
         ).start()
     except (NotRunError, UnsatisfiableError) as error:
@@ -163,6 +167,15 @@ def summary_of(run: RunDirectory, closed: Closed) -> RunSummary:
         remaining=closed.remaining,
         unknown=closed.unknown,
     )
+
+
+def _corpus(selection: Selection, path: Path | None, sha256: str | None) -> Corpus | None:
+    """The private corpus. One that only the environment names is of no matter to cells that read none."""
+    source = click.get_current_context().get_parameter_source("corpus")
+    is_needed = None in corpora_of(selection.cells, None).values()
+    if not is_needed and source is not click.core.ParameterSource.COMMANDLINE:
+        return None
+    return check_corpus(path, sha256)
 
 
 def _place(runs_dir: Path) -> Place:

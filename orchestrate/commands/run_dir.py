@@ -21,7 +21,7 @@ def default_runs_dir() -> Path:
 RUNS_DIR_OPTION = click.option(
     "--runs-dir",
     envvar="ORCHESTRATE_RUNS_DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     default=default_runs_dir,
     show_default="$XDG_STATE_HOME/orchestrate/runs",
     help="Where the runs are kept.",

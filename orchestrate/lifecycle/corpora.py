@@ -17,15 +17,14 @@ __all__ = ["check_corpus", "corpora_of"]
 
 def corpora_of(
     cells: Iterable[Cell], private: Corpus | None, *, workloads: Path = SETS_DIR / "workloads.json"
-) -> dict[str, str]:
-    """Name to SHA-256 of each corpus that `cells` read.
+) -> dict[str, str | None]:
+    """Name to SHA-256 of each corpus that `cells` read; None for a private one that was not given.
 
-    Raises `UsageError` when a private one is needed and not given, or given and not needed, or the recipes are
-    damaged.
+    Raises `UsageError` when a private one is given and not needed, or the recipes are damaged.
     """
     document = read_json(workloads).fields(("schema", "workloads"))
     recipes = document["workloads"].members()
-    pins: dict[str, str] = {}
+    pins: dict[str, str | None] = {}
     needs_private = False
     for name in sorted({cell.workload for cell in cells}):
         recipe = recipes.get(name)
@@ -36,12 +35,7 @@ def corpora_of(
             pins[fields["corpus"].text()] = fields["sha256"].text()
             continue
         needs_private = True
-        if private is None:
-            raise UsageError(
-                f"the cells read the private corpus {name!r}, which was not given",
-                remedy="give --corpus PATH and --corpus-sha256 SHA256",
-            )
-        pins[fields["corpus"].text()] = private.sha256
+        pins[fields["corpus"].text()] = None if private is None else private.sha256
     if private is not None and not needs_private:
         raise UsageError("--corpus was given, but no selected cell reads a private corpus", remedy="drop --corpus")
     return pins

@@ -91,6 +91,7 @@ class Plan:
             environment=environment,
             evidence=run.evidence,
             logs=run.logs,
+            corpora_not_given=tuple(each["name"] for each in self.tree["corpora"] if each["sha256"] is None),
         )
 
 
@@ -105,12 +106,13 @@ def make_plan(
     repeat: int,
     deadline: Deadline,
     source: Source,
-    corpora: Mapping[str, str],
+    corpora: Mapping[str, str | None],
     max_gpu_hours: float | None,
     now: datetime,
 ) -> Plan:
-    """Freeze the input of a run. `corpora` maps the name of each corpus that the cells read to its SHA-256.
+    """Freeze the input of a run.
 
+    `corpora` maps each corpus that the cells read to its SHA-256, None where nobody gave it.
     Raises `UsageError` when the manifest does not expect a selected cell.
     """
     keys = [cell.key for cell in selection.cells]

@@ -66,9 +66,15 @@ class Run:
         return self.bed.wait(found, f"a record {kind}; there are {self.kinds()}", limit_s=limit_s)
 
     def wait_until_up(self):
-        """Wait until every rank of the payload runs."""
+        """Wait until every rank of the payload runs, and has been seen by the launcher at least once."""
         self.wait_for("submitted")
         self.bed.wait(lambda: list(self.bed.temp.glob(f"orchestrate-{self.run_id}-*/all.up")), "all ranks to be up")
+        self.bed.wait(lambda: len(self.observed("processes")) >= 7, "the family to be seen")
+
+    def observed(self, kind):
+        """What the launcher saw of this kind: the items of all its facts."""
+        facts = [fact for record in self.records() if record["kind"] == "observed" for fact in record["facts"]["facts"]]
+        return [item for fact in facts if fact["kind"] == kind for item in fact["items"]]
 
     def family(self, role):
         """The pids of the payload with this role: node, torchrun, rank."""

@@ -78,7 +78,8 @@ def test_a_file_in_place_of_the_runs_directory_is_refused(bed):
     place.write_text("not a folder")
     for runs_dir in (place, place / "below"):
         code, out, err = bed.command("launch", "--runs-dir", str(runs_dir), "--json")
-        assert code in {2, 78}, (out, err)
+        answer = json.loads(out)
+        assert (code, answer["verdict"], answer["error"]["code"]) == (78, "unsatisfiable", "runs-dir"), err
     assert place.read_text() == "not a folder"
     assert list(bed.temp.iterdir()) == []
 

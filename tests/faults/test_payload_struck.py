@@ -21,17 +21,19 @@ def test_a_run_that_goes_well_passes_and_verifies(bed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("victim", ["rank", "torchrun", "node", "timeout"])
-def test_a_payload_process_struck_from_outside_is_an_infrastructure_fault(bed, victim, signum):
-    run = bed.launch()
-    run.wait_until_up()
-    run.strike(run.family(victim)[:1], signum)
-    closure = run.gone()
-    assert closure["verdict"] == "infrastructure", (closure, run.err.read_text())
-    assert run.answer()[1] == 5
-    verification = verify_run(run.path)
-    assert verification.holds, verification.problems
+def test_a_payload_process_struck_from_outside_is_an_infrastructure_fault(bed, victim):
+    runs = {signum: bed.launch() for signum in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for run in runs.values():
+        run.wait_until_up()
+    for signum, run in runs.items():
+        run.strike(run.family(victim)[:1], signum)
+    for signum, run in runs.items():
+        closure = run.gone()
+        assert closure["verdict"] == "infrastructure", (signum, closure, run.err.read_text())
+        assert run.answer()[1] == 5
+        verification = verify_run(run.path)
+        assert verification.holds, (signum, verification.problems)
 
 
 def test_a_rank_that_fails_by_itself_fails_the_run(bed):
@@ -50,7 +52,7 @@ def test_no_process_escapes_the_teardown(bed, behaviour):
         bed.wait(lambda: len(run.family("rank")) >= 4, "the storm")
     else:
         run.wait_until_up()
-    bed.wait(lambda: len(observed(run, "processes")) > 2, "members to be recorded")
+    bed.wait(lambda: len(run.observed("processes")) > 2, "members to be recorded")
     run.process.send_signal(signal.SIGINT)
     closure = run.gone()
     assert closure["verdict"] == "cancelled"
@@ -131,7 +133,7 @@ def test_a_socket_that_somebody_else_still_holds_is_reported_and_a_later_teardow
     port = socket.socket(fileno=borrowed)
     with port:
         number = port.getsockname()[1]
-        bed.wait(lambda: number in {item[0] for item in observed(run, "ports")}, "the port to be seen")
+        bed.wait(lambda: number in {item[0] for item in run.observed("ports")}, "the port to be seen")
         run.process.send_signal(signal.SIGINT)
         answer, code = run.answer()
         assert (answer["verdict"], answer["test_verdict"], code) == ("teardown-unconfirmed", "incomplete", 70)
@@ -149,11 +151,6 @@ def test_a_socket_that_somebody_else_still_holds_is_reported_and_a_later_teardow
     assert (code, json.loads(out)["closure_sha256"]) == (0, second["closure_sha256"]), (
         "nothing differed, yet closed again"
     )
-
-
-def observed(run, kind):
-    return [item for record in run.records() if record["kind"] == "observed"
-            for fact in record["facts"]["facts"] if fact["kind"] == kind for item in fact["items"]]  # fmt: skip
 
 
 def commands():

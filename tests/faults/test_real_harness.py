@@ -28,10 +28,9 @@ def real(bed):
     return run
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_rank_of_the_real_harness_is_an_infrastructure_fault(real, signum):
+def test_a_killed_rank_of_the_real_harness_is_an_infrastructure_fault(real):
     (pid,) = ranks(real)[2:3]
-    os.kill(pid, signum)
+    os.kill(pid, signal.SIGKILL)
     closure = real.gone()
     assert (closure["verdict"], closure["test_verdict"]) == ("infrastructure", "infrastructure"), closure
     assert verify_run(real.path).holds

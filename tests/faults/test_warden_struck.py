@@ -21,29 +21,35 @@ def test_a_killed_warden_is_replaced_and_the_new_one_does_its_work(bed):
     assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_warden_that_is_told_to_stop_stays_and_the_journal_tells(bed, signum):
-    run = bed.launch("--behaviour", "complete", "--hold-at", "acquired")
-    run.wait_for("acquired")
-    run.strike([run.warden()], signum)
-    (run.runs_dir / "go").touch()
-    answer, code = run.answer()
-    assert (answer["verdict"], code) == ("passed", 0)
-    assert run.wait_for("warden-signalled")["facts"] == {"signal": signum.name}
-    assert run.kinds().count("warden-started") == 1
-    assert not run.leftovers()
+def test_a_warden_that_is_told_to_stop_stays_and_the_journal_tells(bed):
+    runs = {
+        signum: bed.launch("--behaviour", "complete", "--hold-at", "acquired")
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    for signum, run in runs.items():
+        run.wait_for("acquired")
+        run.strike([run.warden()], signum)
+        (run.runs_dir / "go").touch()
+    for signum, run in runs.items():
+        answer, code = run.answer()
+        assert (answer["verdict"], code) == ("passed", 0)
+        assert run.wait_for("warden-signalled")["facts"] == {"signal": signum.name}
+        assert run.kinds().count("warden-started") == 1
+        assert not run.leftovers()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("record", ["stage:admit", "acquired", "run-ended", "stage:collect", "look", "stage:closure"])
-def test_a_warden_killed_at_any_stage_changes_nothing_about_the_verdict(bed, record):
-    run = bed.launch("--behaviour", "complete", "--hold-at", record)
-    run.wait_for(record)
-    run.strike([run.warden()], signal.SIGKILL)
-    (run.runs_dir / "go").touch()
-    answer, code = run.answer()
-    assert (answer["verdict"], code) == ("passed", 0), run.err.read_text()
-    assert not run.leftovers()
+def test_a_warden_killed_at_any_stage_changes_nothing_about_the_verdict(bed):
+    records = ("stage:admit", "acquired", "run-ended", "stage:collect", "look", "stage:closure")
+    runs = {record: bed.launch("--behaviour", "complete", "--hold-at", record) for record in records}
+    for record, run in runs.items():
+        run.wait_for(record)
+        run.strike([run.warden()], signal.SIGKILL)
+        (run.runs_dir / "go").touch()
+    for record, run in runs.items():
+        answer, code = run.answer()
+        assert (answer["verdict"], code) == ("passed", 0), (record, run.err.read_text())
+        assert not run.leftovers()
 
 
 def cmdline(pid):
