@@ -76,6 +76,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Flip each decision of memory admission and have its tests find it; prints the table."""
+    install(session, "-e", ".[harness]", "--group", "test")
+    session.run("python", "tests/harness/admission/mutants.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Ratios against a peer in the same run; prints, never judges a test."""
     install(session, "-e", ".[all]")

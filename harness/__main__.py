@@ -11,6 +11,7 @@ from harness.errors import BAD_INPUT_EXIT_CODE, InputError, report
 __all__ = ["ENTRY_POINTS", "main"]
 
 ENTRY_POINTS = {
+    "admission": "play the scenarios of memory admission in a simulated world",
     "calibrate": "measure one cell on the ranks of this process group (under torchrun)",
     "cells": "print the cells that CELL_SET and its group variable select",
     "checks": "compare packed, parallel outputs and gradients of one cell with a single rank (under torchrun)",

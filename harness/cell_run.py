@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.admission.cuda import open_probe
+from harness.admission.gate import CellGate
 from harness.calibrate import Settings
 from harness.compile_watch import CompileWatch, DynamoTelemetry, raise_recompile_limit
 from harness.cost_table import Facts, automatic, load_tables
@@ -65,6 +67,8 @@ def run_cell(
     evidence = _evidence(settings) if settings.rank == 0 else None
     if evidence is not None:
         evidence.write("cell", **header)
+    # A rank that decides by itself, which only the test of that fault does, has nobody to vote with.
+    gate = CellGate(topology, open_probe(device, cell.gpus)) if rules is None or rules.world_wide else None
     calibration = Calibration(
         rows,
         items,
@@ -75,31 +79,38 @@ def run_cell(
         recorder=recorder,
         heart=heart,
         evidence=evidence,
+        gate=gate,
         rules=rules,
     )
     gc.collect()
     gc.freeze()  # what is loaded by now lives for ever: no later collection needs to look at it
     gc.enable()
-    outcome = _run_to_end_row(calibration, settings, evidence)
+    outcome = _run_to_end_row(calibration, settings, evidence, gate)
     dist.destroy_process_group()
     recorder.close()
     return outcome
 
 
-def _run_to_end_row(calibration: Calibration, settings: Settings, evidence: EvidenceFile | None) -> CellOutcome:
+def _run_to_end_row(
+    calibration: Calibration, settings: Settings, evidence: EvidenceFile | None, gate: CellGate | None
+) -> CellOutcome:
     try:
         outcome, reason = calibration.run(settings.repeat, settings.schedule)
     except Exception as error:
-        _end(evidence, CellOutcome.ERROR, f"{type(error).__name__}: {error}")
+        _end(evidence, CellOutcome.ERROR, f"{type(error).__name__}: {error}", gate)
         raise
-    _end(evidence, outcome, reason)
+    _end(evidence, outcome, reason, gate)
     return outcome
 
 
-def _end(evidence: EvidenceFile | None, outcome: CellOutcome, reason: str) -> None:
-    if evidence is not None:
-        evidence.write("end", outcome=outcome, rows=evidence.rows, reason=reason)
-        evidence.close()
+def _end(evidence: EvidenceFile | None, outcome: CellOutcome, reason: str, gate: CellGate | None) -> None:
+    if evidence is None:
+        return
+    facts: dict[str, Any] = {}
+    if gate is not None:  # a release whose run was refused or failed has no row of its own
+        facts["admission"] = {"ledger": gate.account(), "releases": gate.take_records()}
+    evidence.write("end", outcome=outcome, rows=evidence.rows, reason=reason, **facts)
+    evidence.close()
 
 
 def _evidence(settings: Settings) -> EvidenceFile:

@@ -1,4 +1,4 @@
-"""What a rank measures with: time, peak memory, free memory, on a CPU and on a CUDA device."""
+"""What a rank measures with: time and memory, on a CPU and on a CUDA device."""
 
 from __future__ import annotations
 
@@ -31,10 +31,6 @@ class Instruments(Protocol):
         """Memory in use now, by the same measure as the peak."""
         ...
 
-    def free_bytes(self) -> int:
-        """Memory that is physically free for this rank."""
-        ...
-
 
 class CpuInstruments:
     """Resident memory of the process, as the kernel counts it."""
@@ -60,10 +56,6 @@ class CpuInstruments:
     def used_bytes(self) -> int:
         """Resident set size."""
         return self._status_bytes("VmRSS")
-
-    def free_bytes(self) -> int:
-        """What the kernel can give without swapping."""
-        return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
 
     def _status_bytes(self, name: str) -> int:
         return _kilobytes(self._STATUS, name)
@@ -91,11 +83,6 @@ class CudaInstruments:
     def used_bytes(self) -> int:
         """What the allocator has given out."""
         return torch.cuda.memory_allocated(self._device)
-
-    def free_bytes(self) -> int:
-        """What the driver has free, and what the allocator holds but has not given out."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return free + torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
 
 
 def instruments(device: torch.device) -> Instruments:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from harness.admission.gate import CellGate, Passage
 from harness.compile_watch import CompileWatch
 from harness.evidence import EvidenceFile
 from harness.instruments import Instruments
@@ -69,15 +70,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One forward and backward on one rank. Times in milliseconds; `loss` is this context shard's share."""
+    """One forward and backward on one rank. Times in milliseconds; `loss` is this context shard's share.
+
+    `passage` is how memory admission let it through, None where it was not asked.
+    """
 
     status: CompileStatus
     planning_ms: float
     forward_ms: float
     backward_ms: float
     peak_bytes: int
-    used_bytes: int
-    free_bytes: int
+    passage: Passage | None
     subforwards: int
     layout_live: bool
     loss: float
@@ -103,6 +106,7 @@ class Calibration:
         recorder: Recorder,
         heart: Heart,
         evidence: EvidenceFile | None,
+        gate: CellGate | None = None,
         rules: Rules | None = None,
     ) -> None:
         self._rows = rows
@@ -117,7 +121,7 @@ class Calibration:
         self._evidence = evidence
         self._rules = rules or Rules()
         self._forwards = 0
-        self._needed_bytes: dict[Item, list[int]] = {}
+        self._gate = gate
         self._loss: float | None = None
         self._times_ms: dict[Item, list[float]] = {item: [] for item in self._items}
 
@@ -163,7 +167,6 @@ class Calibration:
             )
             results = self._gather(self._run(item, Phase.WARMUP))
             runs.append([result.status for result in results])
-            self._needed_bytes[item] = [result.peak_bytes - result.used_bytes for result in results]
             decision = decide(runs, minimum=rules.minimum_warmups, maximum=rules.maximum_warmups)
             self._write(
                 "warmup",
@@ -172,6 +175,7 @@ class Calibration:
                 index=len(runs) - 1,
                 statuses=runs[-1],
                 settled=decision is Decision.SETTLED,
+                **self._admission_facts(results),
             )
             if decision is not Decision.AGAIN:
                 return decision
@@ -198,6 +202,7 @@ class Calibration:
                 settled=False,
                 round=round_index,
                 elapsed_ms=_longest(results, lambda result: result.elapsed_ms),
+                **self._admission_facts(results),
             )
             if verdict is not Verdict.AGAIN:
                 return verdict
@@ -232,10 +237,11 @@ class Calibration:
         planning_ms = instruments.now_ms() - started
         if self._rules.compare_plans:
             compare_digests(plan, topology)
+        passage = None if self._gate is None else self._gate.admit(plan, measured=phase is Phase.MEASURE)
         for parameter in model.lora_parameters().values():
             parameter.grad = None
         instruments.reset_peak()
-        used_bytes, free_bytes = instruments.used_bytes(), instruments.free_bytes()
+        used_bytes = instruments.used_bytes()
         first_forward = self._forwards
         with self._watch.run() as watched:
             begin = instruments.now_ms()
@@ -246,14 +252,16 @@ class Calibration:
             end = instruments.now_ms()
         peak_bytes = instruments.peak_bytes()
         sync_gradients(model, topology)
+        if self._gate is not None:
+            warm = phase is Phase.WARMUP or watched.status is not CompileStatus.NONE
+            self._gate.completed(plan, peak_bytes - used_bytes, round((middle - begin) * 1e6), warm=warm)
         return RunResult(
             status=watched.status,
             planning_ms=planning_ms,
             forward_ms=middle - begin,
             backward_ms=end - middle,
             peak_bytes=peak_bytes,
-            used_bytes=used_bytes,
-            free_bytes=free_bytes,
+            passage=passage,
             subforwards=self._forwards - first_forward,
             layout_live=packed.digest == item.sha256 and plan.label == item.layout.label,
             loss=float(loss.detach()),
@@ -280,7 +288,7 @@ class Calibration:
             raise ValueError(f"the loss depends on the layout: {loss!r} and {first!r} for the same rows")
 
     def _measured(self, item: Item, results: Sequence[RunResult]) -> Mapping[str, Any]:
-        needed = self._needed_bytes[item]
+        passages = [result.passage for result in results]
         return {
             "candidate": item.layout.label,
             "role": item.role,
@@ -292,10 +300,27 @@ class Calibration:
             "planning_ms": _longest(results, lambda result: result.planning_ms),
             "peak_bytes": [result.peak_bytes for result in results],
             "subforwards": max(result.subforwards for result in results),
-            "admitted": all(result.free_bytes >= need for result, need in zip(results, needed, strict=True)),
-            "unsplit": all(result.subforwards == 1 for result in results),
+            "admitted": all(passage is not None and not passage.on_word for passage in passages),
+            "unsplit": all(result.subforwards == 1 for result in results)
+            and all(passage is None or passage.unsplit for passage in passages),
             "layout_live": all(result.layout_live for result in results),
             "loss": _loss(results, self._topology),
+            **self._admission_facts(results),
+        }
+
+    def _admission_facts(self, results: Sequence[RunResult]) -> Mapping[str, Any]:
+        """What memory admission found before a run, by rank, and the releases it needed; nothing where it is off."""
+        passages = [result.passage for result in results if result.passage is not None]
+        if self._gate is None or len(passages) != len(results):
+            return {}
+        return {
+            "admission": {
+                "required_bytes": [passage.required_bytes for passage in passages],
+                "available_bytes": [passage.available_bytes for passage in passages],
+                "trusted": all(passage.trusted for passage in passages),
+                "on_word": any(passage.on_word for passage in passages),
+                "releases": self._gate.take_records(),
+            }
         }
 
     def _write(self, row: str, **fields: Any) -> None:

@@ -31,6 +31,7 @@ EVIDENCE_SCHEMA = "harness.evidence/1"
 MAX_LINE_BYTES = 4 << 20
 MAX_ROWS_BYTES = 256 << 20
 _MAX_GAPS = 20
+_MAX_RELEASES = 100
 _MAX_MS = 1e9
 _ROLES = ("candidate", "automatic")
 
@@ -64,7 +65,9 @@ class CellJudgement:
     """What the evidence of a cell amounts to.
 
     `missing` names each gap in words and is empty exactly when `complete`. `header` is the cell row (empty when there
-    is none); `measured` has one entry a candidate, in the header's order, `automatic` last.
+    is none); `measured` has one entry a candidate, in the header's order, `automatic` last. `releases` are the cache
+    releases that memory admission needed, the first of them where there are very many, and `ledger` is their account,
+    both as the rows have them.
     """
 
     key: str
@@ -74,6 +77,8 @@ class CellJudgement:
     outcome: str | None = None
     header: Mapping[str, Any] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
+    releases: tuple[Mapping[str, Any], ...] = ()
+    ledger: Mapping[str, Any] = field(default_factory=dict)
 
 
 def absent(expected: Expected, why: str) -> CellJudgement:
@@ -108,6 +113,8 @@ class _Reading:
         self.rounds: dict[tuple[str, str], dict[int, float]] = {}
         self.decided: dict[tuple[object, object], object] = {}
         self.outcome: str | None = None
+        self.releases: list[dict[str, Any]] = []
+        self.ledger: Mapping[str, Any] = {}
 
     def take(self, number: int, line: bytes) -> None:
         where = f"line {number}"
@@ -126,6 +133,7 @@ class _Reading:
             self.gap(f"{where} is not a row of {EVIDENCE_SCHEMA}")
             return
         self.rows += 1
+        self.take_admission(row)
         if self.outcome is not None:
             self.gap(f"{where} comes after the end row")
         kind = row.get("row")
@@ -141,6 +149,17 @@ class _Reading:
             self.decided[str(row.get("role")), str(row.get("candidate"))] = row.get("round")
         elif kind != "warmup":
             self.gap(f"{where} is a row of unknown kind {str(kind)[:40]!r}")
+
+    def take_admission(self, row: dict[str, Any]) -> None:
+        admission = row.get("admission")
+        if not isinstance(admission, dict):
+            return
+        releases = admission.get("releases")
+        found = [each for each in releases if isinstance(each, dict)] if _is_list(releases) else []
+        self.releases += found[: _MAX_RELEASES - len(self.releases)]
+        ledger = admission.get("ledger")
+        if isinstance(ledger, dict):
+            self.ledger = ledger
 
     def take_header(self, where: str, row: dict[str, Any]) -> None:
         if self.header is not None:
@@ -249,6 +268,8 @@ class _Reading:
             outcome=self.outcome,
             header=self.header or {},
             measured=tuple(Measured(label, role, self.rounds.get((role, label), {})) for role, label in wanted),
+            releases=tuple(self.releases),
+            ledger=self.ledger,
         )
 
     def check_rounds(self, role: str, label: str) -> None:

@@ -12,6 +12,7 @@ from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.verify import Verification
+from orchestrate.report.admission import Account, ReleaseRow, account, release_rows
 from orchestrate.report.plots import Plot, Span, TimeLine, candidate_plot, time_line
 from orchestrate.report.words import byte_size, duration
 from orchestrate.verdict import Verdict
@@ -35,7 +36,7 @@ class FeatureRow:
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """One expected cell: the judgement, the node's word, the plot and the features of its candidates."""
+    """One expected cell: the judgement, the node's word, plot and features of its candidates, memory admission."""
 
     judgement: CellJudgement
     status: str
@@ -44,6 +45,8 @@ class CellView:
     facts: tuple[tuple[str, str], ...]
     plot: Plot | None
     features: tuple[FeatureRow, ...]
+    account: Account | None
+    releases: tuple[ReleaseRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,8 @@ def _cell(judgement: CellJudgement, word: Mapping[str, Any]) -> CellView:
         facts=facts if header else (),
         plot=candidate_plot(judgement.measured),
         features=tuple(_features(item) for item in _objects(header.get("candidates"))),
+        account=account(judgement.ledger),
+        releases=release_rows(judgement.releases),
     )
 
 

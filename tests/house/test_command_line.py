@@ -59,7 +59,9 @@ def test_no_command_imports_torch_or_a_provider_sdk_before_it_is_asked(name):
 
 def test_the_list_of_commands_is_the_commands_folder():
     folder = importlib.import_module("orchestrate.commands").__path__[0]
-    modules = [importlib.import_module(f"orchestrate.commands.{found.name}") for found in pkgutil.iter_modules([folder])]
+    modules = [
+        importlib.import_module(f"orchestrate.commands.{found.name}") for found in pkgutil.iter_modules([folder])
+    ]
     assert {module.__name__.rpartition(".")[2] for module in modules if hasattr(module, "command")} == set(COMMANDS)
     assert set(cli.list_commands(click.Context(cli))) == set(COMMANDS)
 

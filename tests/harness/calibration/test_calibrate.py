@@ -165,3 +165,30 @@ def test_a_rank_that_can_not_write_says_so_by_its_exit_code(tmp_path):
     )
     assert done.returncode == 5
     assert "error: [Errno 28] No space left on device" in done.stderr
+
+
+def test_every_measured_row_was_admitted_at_a_price_that_its_warm_ups_taught(job):
+    for row in of_kind(job, "measure"):
+        admission = row["admission"]
+        assert (admission["trusted"], admission["on_word"], admission["releases"]) == (True, False, [])
+        assert all(
+            need <= free for need, free in zip(admission["required_bytes"], admission["available_bytes"], strict=True)
+        )
+    first = of_kind(job, "warmup")[0]["admission"]
+    assert (first["required_bytes"], first["on_word"]) == ([0, 0], True)
+
+
+def test_the_end_row_tells_the_forward_work_and_how_much_of_it_was_warm_up(job):
+    account = job.rows[-1]["admission"]["ledger"]
+    assert 0 < account["warm_share"] < 1
+    assert (account["releases"], account["overhead"]) == (0, 0)
+    runs = [*of_kind(job, "warmup"), *of_kind(job, "measure")][:-1]
+    measured = sum(2 * row["forward_ms"] for row in runs if row["row"] == "measure")
+    assert account["warm_ms"] < account["forward_ms"] < account["warm_ms"] + measured + 1
+
+
+def test_each_run_but_the_first_is_voted_on(job):
+    trace = read_trace(job.directory / "trace", 0)
+    votes = [each["forward"] for each in trace.completed if each["tag"] == "admission vote"]
+    runs = len(of_kind(job, "warmup")) + len(of_kind(job, "measure"))
+    assert set(votes) == set(range(1, runs))
