@@ -17,6 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _QUALIFIED_NAME = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 )
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -124,7 +125,11 @@ class RenderRequest:
     tolerations: tuple[Toleration, ...] | None = None
 
     def __post_init__(self) -> None:
-        require_text("--run-id", self.run_id)
+        if not _RUN_ID.fullmatch(self.run_id):  # the node's own rule: it would refuse the run after GPUs were paid for
+            raise UsageError(
+                f"--run-id {self.run_id[:100]!a} is no run id",
+                remedy="give at most 100 letters, digits, '.', '_' and '-', the first of them a letter or a digit",
+            )
         require_text("--owner", self.owner)
         require_text("--cell-set", self.cell_set)
         self._check_selection()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import InputError
+from harness.node import node_job
 from orchestrate.errors import UsageError
 from orchestrate.render import Backend, Corpus, HarnessArchive, RenderRequest, parse_image, render
 from orchestrate.render.document import dump, dump_with_pyyaml, walk
@@ -64,7 +68,7 @@ def request(value, *, backend):
         Backend.K8S: {"corpus": Corpus(f"claim/x{value.replace('..', '')}", "0" * 64)},
     }
     return RenderRequest(
-        run_id=value,
+        run_id="r1",
         cell_set="ellavox",
         cells=("a|b|L1|tp1|cp4|g1",),
         group_variable="ELLAVOX_GROUPS",
@@ -100,19 +104,50 @@ def test_a_hostile_value_differs_from_a_plain_one_in_leaf_values_alone(backend, 
 
 @given(value=HOSTILE.filter(lambda value: len(value.encode()) <= 4000))
 @settings(max_examples=50, deadline=None)
-def test_a_task_delivers_the_run_id_literally(value):
-    (tree,) = yaml.safe_load_all(render(Backend.SKY, request(value, backend=Backend.SKY)).text)
-    assert tree["envs"]["RUN_ID"] == value
+def test_a_task_delivers_a_hostile_value_literally(value):
+    asked = request(value, backend=Backend.SKY)
+    (tree,) = yaml.safe_load_all(render(Backend.SKY, asked).text)
+    assert tree["resources"]["infra"] == asked.infra
+    assert tree["workdir"] == asked.workdir
+    assert tree["file_mounts"] == {"~/orchestrate-corpus/tokens": asked.corpus.location}
 
 
 @given(value=HOSTILE.filter(lambda value: len(value.encode()) <= 4000))
 @settings(max_examples=50, deadline=None)
-def test_a_job_holds_the_run_id_with_every_dollar_doubled(value):
-    text = render(Backend.K8S, request(value, backend=Backend.K8S), archive=ARCHIVE).text
-    tree = next(iter(yaml.safe_load_all(text)))
+def test_a_job_holds_a_hostile_value_in_its_environment_with_every_dollar_doubled(value):
+    asked = request(value, backend=Backend.K8S)
+    tree = next(iter(yaml.safe_load_all(render(Backend.K8S, asked, archive=ARCHIVE).text)))
     env = {one["name"]: one["value"] for one in tree["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["RUN_ID"] == value.replace("$", "$$")
-    assert tree["metadata"]["annotations"]["orchestrate/run-id"] == value
+    assert env["CORPUS"] == "/corpus/" + asked.corpus.location.removeprefix("claim/").replace("$", "$$")
+    assert tree["metadata"]["annotations"]["orchestrate/owner"] == value
+
+
+RUN_IDS = ["r20260102-030405-0a1b2c", "x", "A.b_c-", "9" * 100]
+NO_RUN_IDS = ["a b", "it's", "é", "a/b", "x" * 101, "x" * 200, "", "-a", ".a", "a\n", "١", "\ud800", *NASTY[:17]]
+
+
+@pytest.mark.parametrize("run_id", [*RUN_IDS, *NO_RUN_IDS])
+def test_a_run_id_is_taken_exactly_where_the_node_takes_it(plain, run_id):
+    taken = run_id in RUN_IDS
+    assert (taken_by_render(plain, run_id), taken_by_the_node(run_id)) == (taken, taken)
+
+
+def taken_by_render(plain, run_id):
+    try:
+        return replace(plain, run_id=run_id).run_id == run_id
+    except UsageError as error:
+        assert "--run-id" in error.cause
+        return False
+
+
+def taken_by_the_node(run_id):
+    budgets = dict.fromkeys(["load_budget", "compile_budget", "step_budget"])
+    options = argparse.Namespace(evidence=Path("no", "such", "folder"), procs=4, lifeline_fd=None, **budgets)
+    try:
+        return node_job(options, {"CELL_SET": "smoke", "RUN_ID": run_id}).run_id == run_id
+    except InputError as error:
+        assert "RUN_ID" in str(error)
+        return False
 
 
 SCALARS = HOSTILE | st.sampled_from(["#!/bin/sh\n\nset -e\n  x\n", "a\n", "a\n\n", " a\n", "a \nb\n", "\na\n", ""])
@@ -149,7 +184,7 @@ def test_a_path_in_which_skypilot_would_substitute_is_refused(plain, option, pat
         render(Backend.SKY, replace(plain, **{option: value}))
 
 
-@pytest.mark.parametrize("field", ["run_id", "owner", "infra", "workdir"])
+@pytest.mark.parametrize("field", ["owner", "infra", "workdir"])
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", "x" * 4097, ""])
 def test_a_value_that_its_field_can_not_hold_is_refused(plain, field, value):
     with pytest.raises(UsageError) as caught:

@@ -127,8 +127,8 @@ def test_an_image_by_tag_is_warned_about_also_when_the_template_names_it(plain, 
 
 def test_every_document_carries_the_labels_that_remove_it(plain, archive):
     big = HarnessArchive(gz=b"x" * (CHUNK_BYTES + 1), sha256="0" * 64)
-    documents = render(Backend.K8S, replace(plain, run_id="a b"), archive=big).documents
-    key, _, value = selector("a b").partition("=")
+    documents = render(Backend.K8S, replace(plain, run_id="x" * 64), archive=big).documents
+    key, _, value = selector("x" * 64).partition("=")
     assert [document.tree["kind"] for document in documents] == ["Job", "ConfigMap", "ConfigMap"]
     assert {document.tree["metadata"]["labels"][key] for document in documents} == {value}
     assert documents[0].tree["spec"]["template"]["metadata"]["labels"][key] == value

@@ -94,8 +94,8 @@ def cases() -> dict[str, str]:
 def hostile(backend: Backend) -> dict[str, object]:
     """Values that mean something to YAML, to a shell, to SkyPilot or to Kubernetes."""
     fields: dict[str, object] = {
-        "run_id": "r\"1'\nenvs: {X: y}\n${{ secrets.TOKEN }} $(HOME) $$ ${CELL_SET} `id` !!python/object:os.system",
-        "owner": "1e3",
+        "run_id": "1e3",
+        "owner": "r\"1'\nenvs: {X: y}\n${{ secrets.TOKEN }} $(HOME) $$ ${CELL_SET} `id` !!python/object:os.system",
     }
     if backend is Backend.SKY:
         return fields | {"infra": "k8s/ctx: {a: [b]} # ${{ x }}", "corpus": Corpus("/a 'b' \"c\": !!set {x} # \u2028")}
