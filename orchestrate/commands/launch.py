@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.selection import cell_selection_options, selected
+from orchestrate.commands.user import user_name
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import check_corpus, corpora_of
@@ -35,7 +35,7 @@ __all__ = ["command", "default_owner", "launched_as_json"]
 
 def default_owner() -> str:
     """Who owns what is launched from here: `user@host`."""
-    return f"{getpass.getuser()}@{platform.node()}"
+    return f"{user_name()}@{platform.node()}"
 
 
 @click.command("launch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import os
@@ -16,15 +15,19 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.selection import cell_selection_options, selected
+from orchestrate.commands.user import user_name
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
-from orchestrate.render.ownership import selector
+from orchestrate.render.ownership import removal
 from orchestrate.render.rendered import Rendered, render
 from orchestrate.render.request import Accelerators, Corpus, RenderRequest, Toleration
 from orchestrate.render.templates import Backend, harness_dir, in_checkout
 
 __all__ = ["command"]
+
+_GPU_KIND = "H200"
+_EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
 
 
 @click.command("render")
@@ -40,7 +43,7 @@ __all__ = ["command"]
 @click.option("--repeat", type=click.IntRange(1, 10000), default=8, show_default=True, help="Measured rounds.")
 @click.option("--deadline", type=DURATION, default="4h", show_default=True, help="Cap on everything, at most a day.")
 @click.option("--ttl", type=DURATION, default="1h", show_default=True, help="k8s: life of the ended Job.")
-@click.option("--expires", metavar="RFC3339", help="When `audit --reap` may take what is left.")
+@click.option("--expires", metavar="RFC3339", help="When what is left may be removed.")
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", metavar="NAME", help="Whose it is.  [default: you]")
 @click.option("--corpus", metavar="PATH|pvc:CLAIM/PATH", help="Private corpus: a file here (sky), on a claim (k8s).")
 @click.option("--corpus-sha256", metavar="HEX", help="Its digest.  [sky: default: of the file]")
@@ -86,9 +89,13 @@ def command(
       orchestrate render --backend sky --cell-set ellavox --groups 1,4 --run-id r1 -o rendered
       orchestrate render --backend k8s --cell-set main --image NAME@sha256:DIGEST -o - | kubectl create -f -
     """
+    if not output:
+        raise UsageError("--output is empty", remedy="name a folder, or - for standard output")
     chosen = Backend(backend)
     now = datetime.now(UTC)
     selection = selected(cell_set, groups)
+    wanted = Accelerators.parse(accelerators)
+    _check_accelerators(wanted, selection)
     request = RenderRequest(
         run_id=run_id if run_id is not None else new_run_id(now),
         cell_set=selection.cell_set.name,
@@ -98,10 +105,10 @@ def command(
         repeat=repeat,
         deadline_s=deadline,
         ttl_s=ttl,
-        owner=owner if owner is not None else getpass.getuser(),
-        expires_at=_expiry(expires, None if run_id is not None else now + timedelta(seconds=deadline + ttl)),
+        owner=owner if owner is not None else user_name(),
+        expires_at=_expiry(expires, now, None if run_id is not None else now + timedelta(seconds=deadline + ttl)),
         image=None if image is None else parse_image(image),
-        accelerators=Accelerators.parse(accelerators),
+        accelerators=wanted,
         cpus=cpus,
         memory_gib=memory,
         corpus=_corpus(chosen, corpus, corpus_sha256),
@@ -124,26 +131,51 @@ def command(
     else:
         click.echo(str(path))
     if chosen is Backend.K8S:
-        removal = f"kubectl delete job,configmap --selector {selector(request.run_id)}"
-        click.echo(f"note: its ConfigMaps outlive the Job; remove all of it with: {removal}", err=True)
+        remove = removal(request.run_id, request.namespace)
+        click.echo(f"note: its ConfigMaps outlive the Job; remove all of it with: {remove}", err=True)
     return 0
 
 
-def _expiry(text: str | None, default: datetime | None) -> datetime | None:
+def _check_accelerators(wanted: Accelerators, selection: Selection) -> None:
+    """The node refuses a cell that it has too few GPUs for, and one of another kind. Ranks on a CPU need neither."""
+    one = selection.cell_set
+    if one.device != "h200":
+        return
+    if wanted.kind != _GPU_KIND:
+        raise UsageError(
+            f"--accelerators {wanted}: cell set {one.name!r} is for {_GPU_KIND} GPUs", remedy=f"give {_GPU_KIND}:N"
+        )
+    needed = max(cell.gpus for cell in selection.cells)
+    if wanted.count < needed:
+        raise UsageError(
+            f"--accelerators {wanted}: the largest selected cell of set {one.name!r} takes {needed} GPUs",
+            remedy=f"give at least {wanted.kind}:{needed}",
+        )
+
+
+def _expiry(text: str | None, now: datetime, default: datetime | None) -> datetime | None:
     if text is None:
         return default
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"--expires {text[:100]!r} is not a time", remedy="give RFC 3339, for example 2026-01-31T18:00:00Z"
+            f"--expires {text[:100]!r} is not a time", remedy="give RFC 3339, for example 2099-01-31T18:00:00Z"
         ) from error
     if parsed.tzinfo is None:
         raise UsageError(f"--expires {text!r} has no time zone", remedy="end it with Z for UTC")
-    return parsed.astimezone(UTC)
+    try:
+        expiry = parsed.astimezone(UTC)
+    except OverflowError as error:
+        raise UsageError(f"--expires {text!r} is before year 1 or after 9999 in UTC", remedy=_EXPIRY_REMEDY) from error
+    if expiry <= now:
+        raise UsageError(f"--expires {text!r} has passed", remedy=_EXPIRY_REMEDY)
+    return expiry
 
 
 def _corpus(backend: Backend, location: str | None, sha256: str | None) -> Corpus | None:
+    if location == "":
+        raise UsageError("--corpus is empty", remedy="name the corpus, or leave the option out")
     if location is None:
         if sha256 is not None:
             raise UsageError("--corpus-sha256 without --corpus", remedy="name the corpus as well")
@@ -163,11 +195,14 @@ def _corpus(backend: Backend, location: str | None, sha256: str | None) -> Corpu
 
 def _checked_digest(path: Path, expected: str | None) -> str:
     try:
+        if path.exists() and not path.is_file():  # to open a FIFO would wait for ever
+            raise UsageError(f"the corpus {path} is not a regular file", remedy="give the path of its token file")
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"the corpus {path} can not be read: {error.strerror}", remedy="give the path of its token file"
+            f"the corpus {str(path)[:200]!r} can not be read: {why}", remedy="give the path of its token file"
         ) from error
     if expected is not None and expected != found:
         raise UsageError(
@@ -188,19 +223,27 @@ def _node_selector(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None
         return None
     if texts == ("none",):
         return ()
-    pairs = []
+    pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--node-selector {text[:100]!r} is no KEY=VALUE", remedy="give KEY=VALUE, or none alone")
-        pairs.append((key, value))
-    return tuple(pairs)
+        if key in pairs:
+            raise UsageError(
+                f"--node-selector names {key[:100]!r} twice: a node has one value for it", remedy="name each key once"
+            )
+        pairs[key] = value
+    return tuple(pairs.items())
 
 
 def _tolerations(texts: tuple[str, ...]) -> tuple[Toleration, ...] | None:
     if not texts:
         return None
-    return () if texts == ("none",) else tuple(Toleration.parse(text) for text in texts)
+    if texts == ("none",):
+        return ()
+    if "none" in texts:
+        raise UsageError("--toleration none stands beside others", remedy="give none alone, or leave it out")
+    return tuple(Toleration.parse(text) for text in texts)
 
 
 def _corpus_warnings(selection: Selection, corpus: str | None) -> tuple[str, ...]:

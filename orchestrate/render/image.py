@@ -47,7 +47,15 @@ class ImageReference:
 
 
 def parse_image(text: str) -> ImageReference:
-    """The reference in `text`; `UsageError` if it is none."""
+    """The reference in `text`; `UsageError` if it is none.
+
+    `docker:NAME`, as SkyPilot's `image_id` spells it, is refused: it would be read as the tag NAME of an image `docker`.
+    """
+    if text.startswith("docker:"):
+        raise UsageError(
+            f"image {text[:200]!r} starts with 'docker:'",
+            remedy="leave 'docker:' off; for the image of that name give docker.io/library/docker",
+        )
     match = _REFERENCE.fullmatch(text)
     if match is None or len(match["name"]) > _MAX_NAME_LENGTH:
         shown = text if len(text) <= 200 else text[:200] + "..."

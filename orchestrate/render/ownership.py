@@ -18,6 +18,7 @@ __all__ = [
     "expiry_label",
     "kubernetes_annotations",
     "kubernetes_labels",
+    "removal",
     "resource_name",
     "selector",
 ]
@@ -49,6 +50,12 @@ def resource_name(request: RenderRequest) -> str:
 def selector(run_id: str) -> str:
     """The label selector that finds everything of a run on Kubernetes."""
     return f"{PREFIX}run-id={label_value(run_id)}"
+
+
+def removal(run_id: str, namespace: str | None) -> str:
+    """The shell command that removes everything of a run from Kubernetes, in kubectl's own namespace if None."""
+    where = "" if namespace is None else f" -n {namespace}"
+    return f"kubectl delete job,configmap{where} --selector {selector(run_id)}"
 
 
 def expiry_label(expires_at: datetime) -> str:

@@ -21,6 +21,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_KNOWN_KINDS = {"h200": "H200"}
 _MAX_DEADLINE_S = 86400
 _MIN_PAYLOAD_S = 60
 
@@ -34,11 +35,12 @@ class Accelerators:
 
     @classmethod
     def parse(cls, text: str) -> Accelerators:
-        """`KIND:COUNT`; `UsageError` otherwise."""
+        """`KIND:COUNT`, `h200` in any case; `UsageError` otherwise."""
         kind, _, count = text.partition(":")
         if not _NAME.fullmatch(kind) or not re.fullmatch(r"[1-9][0-9]?", count, re.ASCII):
             raise UsageError(f"{text[:100]!r} names no accelerators", remedy="give KIND:COUNT, for example H200:4")
-        return cls(kind, int(count))
+        # Kubernetes compares label values by the byte: what nodes carry is `NVIDIA-H200`.
+        return cls(_KNOWN_KINDS.get(kind.lower(), kind), int(count))
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.count}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pwd
 import re
 
 import click
@@ -54,8 +56,8 @@ def test_an_unnamed_run_gets_a_name_and_an_expiry(render):
 
 def test_a_named_run_carries_only_the_expiry_that_was_given(render):
     assert "expires" not in render("--cell-set", "smoke", "--run-id", "x").out
-    given = render("--cell-set", "smoke", "--run-id", "x", "--expires", "2026-01-02T04:04:05+01:00").out
-    assert 'orchestrate/expires: "20260102T030405Z"' in given
+    given = render("--cell-set", "smoke", "--run-id", "x", "--expires", "2099-01-02T04:04:05+01:00").out
+    assert 'orchestrate/expires: "20990102T030405Z"' in given
 
 
 def test_standard_output_is_yaml_alone_and_everything_else_is_on_stderr(render):
@@ -149,7 +151,25 @@ def test_a_private_corpus_is_mounted_and_pinned_by_the_digest_of_the_file(render
         ("sky", ["--deadline", "25h"]),
         ("sky", ["--expires", "soon"]),
         ("sky", ["--expires", "2026-01-02T03:04:05"]),
+        ("sky", ["--expires", "2026-01-02T03:04:05Z"]),
+        ("sky", ["--expires", "0001-01-01T00:00:00+23:59"]),
+        ("sky", ["--expires", "9999-12-31T23:59:59-23:59"]),
         ("sky", ["--run-id", ""]),
+        ("sky", ["--run-id", "a b"]),
+        ("sky", ["-o", ""]),
+        ("sky", ["--corpus", ""]),
+        ("k8s", ["--corpus", ""]),
+        ("sky", ["--corpus", "/dev/zero"]),
+        ("sky", ["--corpus", "/"]),
+        ("sky", ["--corpus", "a\0b"]),
+        ("sky", ["--accelerators", "H200:2"]),
+        ("sky", ["--accelerators", "A100:8"]),
+        ("sky", ["--image", f"docker:{DIGEST}"]),
+        ("sky", ["--image", "docker:x@sha256:" + "f" * 64]),
+        ("k8s", ["--image", "docker:x"]),
+        ("k8s", ["--node-selector", "pool=a", "--node-selector", "pool=b"]),
+        ("k8s", ["--node-selector", "none", "--node-selector", "pool=b"]),
+        ("k8s", ["--toleration", "none", "--toleration", "spot"]),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_printed(render, capsys, backend, arguments):
@@ -157,6 +177,35 @@ def test_what_does_not_fit_is_refused_and_nothing_is_printed(render, capsys, bac
         render("--cell-set", "ellavox", *arguments, backend=backend)
     assert caught.value.exit_code == 2
     assert capsys.readouterr().out == ""
+
+
+def test_a_fifo_is_refused_as_a_corpus_and_not_waited_for(render, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="not a regular file"):
+        render("--cell-set", "ellavox", "--corpus", str(tmp_path / "fifo"))
+
+
+def test_gpus_are_asked_for_as_nodes_are_labelled_whatever_their_case(render):
+    job, *_ = yaml.safe_load_all(render("--cell-set", "main", "--accelerators", "h200:8", backend="k8s").out)
+    assert job["spec"]["template"]["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
+
+
+def test_ranks_on_a_cpu_take_a_node_with_any_gpus(render):
+    tree = yaml.safe_load(render("--cell-set", "smoke", "--accelerators", "L4:1").out)
+    assert tree["resources"]["accelerators"] == "L4:1"
+
+
+def test_the_removal_command_names_the_namespace(render):
+    answer = render("--cell-set", "main", "--run-id", "x", "--namespace", "gpu-tests", backend="k8s")
+    assert "kubectl delete job,configmap -n gpu-tests --selector orchestrate/run-id=x\n" in answer.err
+
+
+def test_a_user_without_a_passwd_entry_owns_it_by_number(render, monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    tree = yaml.safe_load(render("--cell-set", "smoke").out)
+    assert tree["resources"]["labels"]["orchestrate-owner"] == f"uid-{os.getuid()}"
 
 
 def test_a_set_of_a_private_corpus_without_the_corpus_is_warned_about(render):

@@ -1,0 +1,16 @@
+"""Who is calling: a name also where the user id has no passwd entry, as in a container that runs as any id."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+__all__ = ["user_name"]
+
+
+def user_name() -> str:
+    """The login name that the environment or the passwd entry has, else `uid-<n>`."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return f"uid-{os.getuid()}"
