@@ -1,7 +1,8 @@
 """Whether the evidence of one cell is complete: a pure judgement over its rows, which may be anything.
 
-A cell is complete only if its own rows say so: one header that fits the plan, every mandatory candidate and
-`automatic` measured in exactly `REPEAT` rounds with one usable row each, and an end row that says `complete`. A row
+A cell is complete only if its own rows say so: one header that fits the plan, every mandatory candidate warmed up
+under its own label, it and `automatic` measured in exactly `REPEAT` rounds with one usable row each, and an end row
+that says `complete`. A row
 is usable when no rank compiled anything in it (`none` on every rank) and its layout was admitted, ran unsplit, and was
 live. (The harness writes what it had to measure again as a further warm-up.)
 """
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from orchestrate.cells.cell import parse_key
+from orchestrate.cells.cell import Cell, parse_key
 from orchestrate.errors import ReceiptError, UsageError
 from orchestrate.receipts.canonical import parse_strict
 
@@ -108,7 +109,7 @@ class _Reading:
         self.header: dict[str, Any] | None = None
         self.world = 0
         self.labels: tuple[str, ...] = ()
-        self.equal: Mapping[str, str] = {}
+        self.warmed: set[str] = set()
         self.automatic: str | None = None
         self.rounds: dict[tuple[str, str], dict[int, float]] = {}
         self.decided: dict[tuple[object, object], object] = {}
@@ -147,7 +148,9 @@ class _Reading:
             self.take_end(where, row)
         elif kind == "decided" and self.expected.racing:
             self.decided[str(row.get("role")), str(row.get("candidate"))] = row.get("round")
-        elif kind != "warmup":
+        elif kind == "warmup":
+            self.warmed.add(str(row.get("candidate")))
+        else:
             self.gap(f"{where} is a row of unknown kind {str(kind)[:40]!r}")
 
     def take_admission(self, row: dict[str, Any]) -> None:
@@ -193,7 +196,22 @@ class _Reading:
             return 0
         if (cell.tp, cell.cp) != (tp, cp):
             self.gap(f"{where} says tp{tp} cp{cp}, which is not the shape of the cell")
+        self.compare_names(where, row, cell)
         return world
+
+    def compare_names(self, where: str, row: dict[str, Any], cell: Cell) -> None:
+        wanted = {
+            "workload": {"name": cell.workload, "group": cell.group},
+            "model": {"name": cell.model, "layers": cell.layers},
+        }
+        for name, fields in wanted.items():
+            about = row.get(name)
+            if not isinstance(about, dict):
+                self.gap(f"{where} has no {name}")
+                continue
+            for part, ours in fields.items():
+                if about.get(part) != ours or isinstance(about.get(part), bool):
+                    self.gap(f"{where} says {name} {part} {str(about.get(part))[:80]!r}, the cell's is {ours!r}")
 
     def read_candidates(self, where: str, row: dict[str, Any]) -> None:
         candidates = row.get("candidates")
@@ -205,15 +223,14 @@ class _Reading:
         if len(set(names)) != len(names):
             self.gap(f"{where} lists a candidate twice")
         self.labels = tuple(dict.fromkeys(names))
-        equal = row.get("equal")
-        if isinstance(equal, dict):
-            self.equal = {label: first for label, first in equal.items() if isinstance(first, str)}
         automatic = row.get("automatic")
         label = automatic.get("label") if isinstance(automatic, dict) else None
         if isinstance(label, str):
             self.automatic = label
         else:
             self.gap(f"{where} does not say which layout is automatic")
+        if isinstance(label, str) and label not in self.labels:
+            self.gap(f"{where} says automatic follows {label[:80]!r}, which is not a candidate of the cell")
 
     def take_measure(self, where: str, row: dict[str, Any]) -> None:
         role, label, turn = row.get("role"), row.get("candidate"), row.get("round")
@@ -252,13 +269,17 @@ class _Reading:
         elif self.outcome is None:
             self.gap("there is no end row: the cell was cut short")
         for label in self.expected.candidates or ():
-            if self.equal.get(label, label) not in self.labels:
+            # The header's `equal` does not help: the plan's labels are of different layouts already.
+            if label not in self.labels:
                 self.gap(f"the mandatory candidate {label!r} is not among the cell's candidates")
         wanted = [("candidate", label) for label in self.labels]
         if self.automatic is not None:
             wanted.append(("automatic", self.automatic))
         for role, label in wanted:
             self.check_rounds(role, label)
+        for label in self.labels:
+            if label not in self.warmed:
+                self.gap(f"{label[:80]!r} was measured without a warm-up")
         missing = tuple(self.gaps) + ((f"and {self.more_gaps} more gaps",) if self.more_gaps else ())
         return CellJudgement(
             key=self.expected.key,
@@ -277,7 +298,8 @@ class _Reading:
         last = self.decided.get((role, label))
         if _is_count(last, least=0) and last < repeat:
             repeat = last + 1
-        if set(rounds) != set(range(repeat)):
+        # `take_measure` keeps whole turns from 0 alone; `repeat` is the word of a file, so no range of it is made.
+        if len(rounds) != repeat or any(turn >= repeat for turn in rounds):
             name = "automatic" if role == "automatic" else repr(label[:80])
             self.gap(f"{name} has {len(rounds)} usable rounds of {repeat}")
 

@@ -143,13 +143,17 @@ def write_rows(evidence, plan, key):
     tp, cp = (int(re.search(rf"\|{name}(\d+)", key)[1]) for name in ("tp", "cp"))
     world = tp * cp
     labels = plan["candidates"][key]
+    group = re.search(r"\|g(\d+)", key)
     rows = [
         {
             "row": "cell", "run_id": plan["run_id"], "cell": key, "repeat": plan["repeat"],
             "shape": {"tp": tp, "cp": cp, "ep": 1, "world": world}, "device": {"kind": "cpu", "name": "stand-in"},
             "candidates": [{"label": label} for label in labels], "equal": {}, "automatic": {"label": labels[0]},
+            "workload": {"name": key.split("|")[0], "group": group and int(group[1])},
+            "model": {"name": key.split("|")[1], "layers": int(re.search(r"\|L(\d+)", key)[1])},
         }
     ]  # fmt: skip
+    rows += [{"row": "warmup", "candidate": label, "role": "candidate", "index": 0} for label in labels]
     for turn in range(plan["repeat"]):
         for role, label in [("candidate", label) for label in labels] + [("automatic", labels[0])]:
             rows.append({

@@ -315,7 +315,7 @@ class RunBuilder:
             "cell": key,
             "workload": {
                 "name": key.split("|", maxsplit=1)[0],
-                "group": None,
+                "group": int(key.rpartition("|g")[2]) if "|g" in key else None,
                 "rows": 8,
                 "tokens": 480,
                 "sha256": "8" * 64,

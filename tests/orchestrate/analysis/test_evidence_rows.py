@@ -10,6 +10,7 @@ LABELS = ("no_sharing", "depth_one")
 
 def rows(key=KEY, labels=LABELS, repeat=3, run_id="r1", **header):
     """The rows of a cell as the harness writes them; the times are 10 + candidate + round / 10."""
+    workload, *_, group = key.split("|")
     candidates = [
         {
             "label": label,
@@ -24,6 +25,7 @@ def rows(key=KEY, labels=LABELS, repeat=3, run_id="r1", **header):
         {
             "row": "cell", "run_id": run_id, "cell": key, "repeat": repeat, "candidates": candidates, "equal": {},
             "automatic": {"label": labels[-1], "rule": "fewest-tokens"}, "dtype": "torch.float32", "torch": "2.13",
+            "workload": {"name": workload, "group": int(group[1:])},
             "model": {"name": "tiny-hybrid", "layers": 4, "gdn_layers": 3, "hidden": 64},
             "shape": {"tp": 1, "cp": 4, "ep": 1, "world": 4}, "device": {"kind": "cpu", "name": "cpu"},
             "fingerprint": "f" * 64, **header,
@@ -37,6 +39,7 @@ def rows(key=KEY, labels=LABELS, repeat=3, run_id="r1", **header):
                 "compile": ["none"] * 4,
                 "admitted": True, "unsplit": True, "layout_live": True,
             })  # fmt: skip
+    found += [{"row": "warmup", "candidate": label, "role": "candidate", "index": 0} for label in labels]
     found.append({"row": "end", "outcome": "complete", "rows": len(found), "reason": ""})
     return [{"schema": "harness.evidence/1", "at": "2026-01-01T00:00:00Z", **row} for row in found]
 

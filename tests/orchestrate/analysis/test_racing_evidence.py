@@ -18,10 +18,11 @@ def rows(times=TIMES, decided=(("slow", 2), ("fast", 2)), repeat=8, schedule="ra
             {"label": label, "features": FEATURES} for label in times
         ],
         "automatic": {"label": "fast", "rule": "fewest-tokens"}, "dtype": "torch.float32", "torch": "2.13",
+        "workload": {"name": "cal-text", "group": 4},
         "model": {"name": "tiny-hybrid", "layers": 4, "gdn_layers": 3, "hidden": 64}, "fingerprint": "f",
         "shape": {"tp": 1, "cp": 4, "ep": 1, "world": 4}, "device": {"kind": "cpu", "name": "cpu"},
     }  # fmt: skip
-    found = [header]
+    found = [header, *({"row": "warmup", "candidate": label, "role": "candidate"} for label in times)]
     for role, label in [*(("candidate", label) for label in times), ("automatic", "fast")]:
         found += [
             {

@@ -111,6 +111,11 @@ def test_a_measured_row_that_can_not_be_used_is_a_gap(rows, judge, change, why):
         ({"shape": {"tp": 1, "cp": 2, "ep": 1, "world": 2}}, "not the shape"),
         ({"shape": {"tp": 1, "cp": 4, "ep": 1, "world": 5}}, "no shape"),
         ({"shape": 4}, "no shape"),
+        ({"workload": {"name": "other", "group": None}}, "workload name 'other'"),
+        ({"workload": {"name": "cal-grpo-tiny", "group": 4}}, "workload group '4'"),
+        ({"workload": None}, "has no workload"),
+        ({"model": {"name": "other", "layers": 4}}, "model name 'other'"),
+        ({"model": {"name": "tiny-hybrid", "layers": 4.5}}, "model layers"),
         ({"candidates": []}, "does not list"),
         ({"candidates": [{"label": 4}]}, "does not list"),
         ({"automatic": "full_sharing"}, "which layout is automatic"),
@@ -135,14 +140,30 @@ def test_a_mandatory_candidate_that_the_node_never_listed_is_a_gap(rows, judge, 
     assert found.missing == ("the mandatory candidate 'uniform_depth_2' is not among the cell's candidates",)
 
 
-def test_a_mandatory_candidate_that_equals_another_is_measured_under_the_first_label(rows, judge, builder):
+def test_the_header_can_not_put_one_candidate_in_the_place_of_another(rows, judge, builder):
     rows[0]["equal"] = {"uniform_depth_2": "depth_one"}
-    assert judge(rows, candidates=(*builder().labels, "uniform_depth_2")).complete
+    found = judge(rows, candidates=(*builder().labels, "uniform_depth_2"))
+    assert found.missing == ("the mandatory candidate 'uniform_depth_2' is not among the cell's candidates",)
 
 
-def test_an_equal_label_that_points_nowhere_is_a_gap(rows, judge, builder):
-    rows[0]["equal"] = {"uniform_depth_2": "imagined"}
-    assert not judge(rows, candidates=(*builder().labels, "uniform_depth_2")).complete
+def test_a_candidate_that_was_never_warmed_up_is_a_gap(rows, judge):
+    left = [row for row in rows if (row["row"], row.get("candidate")) != ("warmup", "depth_one")]
+    left[-1]["rows"] = len(left) - 1
+    assert judge(left).missing == ("'depth_one' was measured without a warm-up",)
+
+
+def test_automatic_must_follow_a_candidate_of_the_cell(rows, judge):
+    rows[0]["automatic"]["label"] = "imagined"
+    for row in rows:
+        if row.get("role") == "automatic":
+            row["candidate"] = "imagined"
+    assert "which is not a candidate of the cell" in judge(rows).missing[0]
+
+
+@pytest.mark.timeout(20)
+def test_a_plan_of_endless_rounds_is_judged_at_once(rows, judge):
+    rows[0]["repeat"] = 2**53 - 1
+    assert "3 usable rounds of 9007199254740991" in " ".join(judge(rows, repeat=2**53 - 1).missing)
 
 
 @pytest.mark.parametrize("outcome", ["unsettled", "limit", "error", None, ["complete"]])
