@@ -20,7 +20,6 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.selection import cell_selection_options, selected
-from orchestrate.commands.user import user_name
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import check_corpus, corpora_of
@@ -28,6 +27,7 @@ from orchestrate.lifecycle.launching import Launch, Launched, Place
 from orchestrate.lifecycle.plan import Corpus
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
+from orchestrate.user import home_folder, user_name
 from orchestrate.verdict import Verdict
 
 __all__ = ["command", "default_owner", "launched_as_json"]
@@ -185,7 +185,7 @@ def _place(runs_dir: Path) -> Place:
     return Place(
         runs_dir=runs_dir.absolute(),
         temp_base=Path(tempfile.gettempdir()),
-        home=Path.home(),
+        home=home_folder(),
         harness=parent / "harness",
         build_record=Path(orchestrate.__file__).parent / "_source.json",
         environ=dict(os.environ),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from orchestrate.lifecycle.recovery import Recovery
 from orchestrate.lifecycle.warden import open_backend
 from orchestrate.report.console import ConsoleProgress
+from orchestrate.user import home_folder
 
 __all__ = ["recovery_for"]
 
@@ -18,6 +18,6 @@ def recovery_for(command: str) -> Recovery:
         by=command,
         open_backend=open_backend,
         harness=None,
-        home=Path.home(),
+        home=home_folder(),
         narrator=ConsoleProgress(sys.stderr, interactive=False),
     )

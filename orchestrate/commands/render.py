@@ -15,7 +15,6 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.selection import cell_selection_options, selected
-from orchestrate.commands.user import user_name
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
@@ -23,6 +22,7 @@ from orchestrate.render.ownership import removal
 from orchestrate.render.rendered import Rendered, render
 from orchestrate.render.request import Accelerators, Corpus, RenderRequest, Toleration
 from orchestrate.render.templates import Backend, harness_dir, in_checkout
+from orchestrate.user import user_name
 
 __all__ = ["command"]
 

@@ -7,15 +7,26 @@ from pathlib import Path
 
 import click
 
+from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import find_run
 
 __all__ = ["RUNS_DIR_OPTION", "default_runs_dir", "locate_run"]
 
 
 def default_runs_dir() -> Path:
-    """The user's own state folder, `$XDG_STATE_HOME/orchestrate/runs`."""
+    """The user's own state folder, `$XDG_STATE_HOME/orchestrate/runs`.
+
+    Raises:
+        UsageError: it would be in a home folder, and there is none.
+    """
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "orchestrate" / "runs"
+    try:
+        return Path(state).expanduser() / "orchestrate" / "runs"
+    except RuntimeError as error:
+        raise UsageError(
+            f"the runs are kept in {state}, but there is no home folder of that user",
+            remedy="name the folder of the runs by --runs-dir or ORCHESTRATE_RUNS_DIR, or set HOME",
+        ) from error
 
 
 RUNS_DIR_OPTION = click.option(

@@ -42,7 +42,7 @@ class Place:
     Attributes:
         runs_dir: the runs directory.
         temp_base: where temporary folders are made.
-        home: the home folder, which no receipt may name.
+        home: the home folder, which no receipt may name; None where there is none.
         harness: the folder of the harness package.
         build_record: the file in which a wheel keeps the commit it was built from.
         environ: the environment of this process.
@@ -50,7 +50,7 @@ class Place:
 
     runs_dir: Path
     temp_base: Path
-    home: Path
+    home: Path | None
     harness: Path
     build_record: Path
     environ: Mapping[str, str]

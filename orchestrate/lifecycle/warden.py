@@ -28,6 +28,7 @@ from orchestrate.errors import OrchestrateError, UsageError
 from orchestrate.lifecycle.recovery import Recovery
 from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
 from orchestrate.lifecycle.warden_keeper import DISMISSED, READY
+from orchestrate.user import home_folder
 
 __all__ = ["LogNarrator", "main", "open_backend", "watch"]
 
@@ -59,7 +60,7 @@ class LogNarrator:
 def main(arguments: list[str]) -> int:
     """Be the warden of one run: `RUN_DIR HARNESS LEASH_FD REPORT_FD LIFELINE_FD`."""
     path, harness, leash, report, _lifeline = arguments
-    recovery = Recovery("warden", open_backend, Path(harness), Path.home(), LogNarrator())
+    recovery = Recovery("warden", open_backend, Path(harness), home_folder(), LogNarrator())
     watch(RunDirectory(Path(path)), int(leash), int(report), recovery)
     return 0
 

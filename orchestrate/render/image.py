@@ -49,12 +49,12 @@ class ImageReference:
 def parse_image(text: str) -> ImageReference:
     """The reference in `text`; `UsageError` if it is none.
 
-    `docker:NAME`, as SkyPilot's `image_id` spells it, is refused: it would be read as the tag NAME of an image `docker`.
+    `docker:NAME`, as SkyPilot's `image_id` spells it, is refused: it would be the tag NAME of an image `docker`.
     """
     if text.startswith("docker:"):
         raise UsageError(
-            f"image {text[:200]!r} starts with 'docker:'",
-            remedy="leave 'docker:' off; for the image of that name give docker.io/library/docker",
+            f"{text[:200]!r} is not an image reference: it starts with 'docker:'",
+            remedy="leave 'docker:' off; for the image of that name give --image docker.io/library/docker",
         )
     match = _REFERENCE.fullmatch(text)
     if match is None or len(match["name"]) > _MAX_NAME_LENGTH:

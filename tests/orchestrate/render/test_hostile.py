@@ -123,7 +123,7 @@ def test_a_job_holds_a_hostile_value_in_its_environment_with_every_dollar_double
 
 
 RUN_IDS = ["r20260102-030405-0a1b2c", "x", "A.b_c-", "9" * 100]
-NO_RUN_IDS = ["a b", "it's", "é", "a/b", "x" * 101, "x" * 200, "", "-a", ".a", "a\n", "١", "\ud800", *NASTY[:17]]
+NO_RUN_IDS = ["a b", "it's", "é", "a/b", "x" * 101, "x" * 200, "", "-a", ".a", "a\n", "\u0661", "\ud800", *NASTY[:17]]
 
 
 @pytest.mark.parametrize("run_id", [*RUN_IDS, *NO_RUN_IDS])
@@ -136,8 +136,7 @@ def taken_by_render(plain, run_id):
     try:
         return replace(plain, run_id=run_id).run_id == run_id
     except UsageError as error:
-        assert "--run-id" in error.cause
-        return False
+        return "--run-id" not in error.cause
 
 
 def taken_by_the_node(run_id):
@@ -146,8 +145,7 @@ def taken_by_the_node(run_id):
     try:
         return node_job(options, {"CELL_SET": "smoke", "RUN_ID": run_id}).run_id == run_id
     except InputError as error:
-        assert "RUN_ID" in str(error)
-        return False
+        return "RUN_ID" not in str(error)
 
 
 SCALARS = HOSTILE | st.sampled_from(["#!/bin/sh\n\nset -e\n  x\n", "a\n", "a\n\n", " a\n", "a \nb\n", "\na\n", ""])
