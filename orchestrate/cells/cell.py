@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrate.errors import UsageError
 
-__all__ = ["Cell", "parse_key", "slug"]
+__all__ = ["Cell", "canonical_key", "parse_key", "slug"]
 
 _NUMBER = r"[1-9][0-9]{0,5}"
 _KEY = re.compile(
@@ -63,6 +63,16 @@ def parse_key(key: str) -> Cell:
     group = None if match["group"] is None else int(match["group"])
     numbers = (int(match["layers"]), int(match["tp"]), int(match["cp"]))
     return Cell(key, match["workload"], match["model"], *numbers, ep, group)
+
+
+def canonical_key(cell: Cell) -> str:
+    """How sets and published lists write the key of `cell`: without `ep1`, which says nothing.
+
+    >>> canonical_key(parse_key("cal-text|tiny-hybrid|L4|tp1|cp4|ep1|g0"))
+    'cal-text|tiny-hybrid|L4|tp1|cp4|g0'
+    """
+    group = "" if cell.group is None else f"|g{cell.group}"
+    return f"{cell.workload}|{cell.model}|L{cell.layers}|tp{cell.tp}|cp{cell.cp}{group}"
 
 
 def slug(key: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from orchestrate.cells.cell import parse_key
+from orchestrate.cells.cell import canonical_key, parse_key
 from orchestrate.cells.cell_set import SETS_DIR, CellSet, load_cell_set, set_names
 from orchestrate.cells.documents import read_json
 from orchestrate.cells.manifest import Expected, Manifest, load_manifest
@@ -55,13 +55,16 @@ def check_sets(
     except UsageError as error:
         return [Disagreement("harness/sets", error.cause)]
     labels = None if layouts is None else _labels(layouts)
-    found: list[Disagreement] = []
+    found = list(_exclusions(manifest))
     for name in set_names(sets_dir) if only is None else only:
         try:
             cell_set = load_cell_set(name, sets_dir)
         except UsageError as error:
             found.append(Disagreement(f"harness/sets/{name}.json", error.cause))
             continue
+        if all(cell.key in manifest.exclusions for cell in cell_set.cells):
+            place = "harness/sets/manifest.json"
+            found.append(Disagreement(place, f"excludes every cell of set {name!r}: nothing can select it"))
         found += _against_manifest(cell_set, manifest)
         found += _against_workloads(cell_set, workloads)
         found += _candidates(cell_set.name, manifest.sets.get(name, ()), workloads, labels)
@@ -70,14 +73,15 @@ def check_sets(
     return found + [Disagreement(place, f"expects set {name!r}, which does not exist") for name in missing]
 
 
-def check_templates(texts: Mapping[str, str], cell_sets: Sequence[CellSet]) -> list[Disagreement]:
+def check_templates(texts: Mapping[str, str], cell_sets: Sequence[CellSet], known: Sequence[str]) -> list[Disagreement]:
     """Compare templates (place to YAML text) with the `h200` sets among `cell_sets`.
 
     Each template that runs cells must hand the node what it selects by, name each group variable (so that a reader
     knows it) but preset none (a set without groups refuses it), and ask for as many GPUs as the largest cell takes.
+    The set that it names by itself is one of `known`.
     """
     sets = [cell_set for cell_set in cell_sets if cell_set.device == "h200"]
-    return [Disagreement(place, what) for place, text in texts.items() for what in _template(text, sets)]
+    return [Disagreement(place, what) for place, text in texts.items() for what in _template(text, sets, known)]
 
 
 def _workloads(sets_dir: Path) -> dict[str, _Workload]:
@@ -88,6 +92,17 @@ def _workloads(sets_dir: Path) -> dict[str, _Workload]:
         groups = recipe.get("groups", 0)
         found[name] = _Workload(groups if isinstance(groups, int) else 0, recipe.get("private") is True)
     return found
+
+
+def _exclusions(manifest: Manifest) -> Iterator[Disagreement]:
+    """An exclusion holds for the cell whose key is spelt exactly so; one of a cell in no set is of a published list."""
+    place = "harness/sets/manifest.json"
+    for key, reason in manifest.exclusions.items():
+        spelt = canonical_key(parse_key(key))
+        if key != spelt:
+            yield Disagreement(place, f"excludes {key}, which no cell is called: write {spelt}")
+        if not reason.strip():
+            yield Disagreement(place, f"excludes {key} for a blank reason")
 
 
 def _labels(layouts: Mapping[str, Any]) -> dict[tuple[str, int | None], tuple[str, ...]]:
@@ -146,7 +161,7 @@ def _candidates(
             )
 
 
-def _template(text: str, sets: Sequence[CellSet]) -> Iterator[str]:
+def _template(text: str, sets: Sequence[CellSet], known: Sequence[str]) -> Iterator[str]:
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
@@ -154,33 +169,47 @@ def _template(text: str, sets: Sequence[CellSet]) -> Iterator[str]:
         yield "not YAML" if mark is None else f"not YAML at line {mark.line + 1} column {mark.column + 1}"
         return
     for document in documents:
-        if isinstance(document, dict) and document.get("kind") == "Job":
-            yield from _against_sets(text, *_kubernetes(document), sets)
-        elif isinstance(document, dict) and "run" in document:
-            yield from _against_sets(text, *_skypilot(document), sets)
+        if not isinstance(document, dict):
+            yield f"holds {document!r:.40} where a task or a manifest belongs"
+        elif document.get("kind") == "Job":
+            yield from _against_sets(text, *_kubernetes(document), sets, known)
+        elif "run" in document:
+            yield from _against_sets(text, *_skypilot(document), sets, known)
+        elif "kind" not in document:
+            yield "is neither a SkyPilot task, which has 'run', nor a Kubernetes manifest, which has 'kind'"
+    if not documents:
+        yield "is empty"
+    elif all(isinstance(document, dict) and document.get("kind", "Job") != "Job" for document in documents):
+        yield "runs no cells: no document is a task or a Job"
 
 
-def _skypilot(task: Mapping[str, Any]) -> tuple[set[str], int]:
+def _skypilot(task: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The variables that a task hands to its node, and the GPUs that it asks for."""
     asked = _member(task, "resources", "accelerators")
     if isinstance(asked, str):
         kind, _, count = asked.partition(":")
         asked = {kind: count or "1"}
     counts = [_whole(count) for count in asked.values()] if isinstance(asked, dict) else []
-    return set(_member(task, "envs") or ()), min(counts, default=0)
+    envs = _member(task, "envs")
+    return dict(envs) if isinstance(envs, dict) else {}, min(counts, default=0)
 
 
-def _kubernetes(job: Mapping[str, Any]) -> tuple[set[str], int]:
+def _kubernetes(job: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The variables that a Job hands to its containers, and the GPUs that they ask for."""
-    containers = _member(job, "spec", "template", "spec", "containers") or ()
-    handed = {_member(variable, "name") for container in containers for variable in _member(container, "env") or ()}
+    containers = _list(_member(job, "spec", "template", "spec", "containers"))
+    variables = [variable for container in containers for variable in _list(_member(container, "env"))]
+    handed = {str(_member(variable, "name")): _member(variable, "value") for variable in variables}
     return handed, sum(_whole(_member(container, "resources", "limits", "nvidia.com/gpu")) for container in containers)
 
 
-def _against_sets(text: str, handed: set[str], gpus: int, sets: Sequence[CellSet]) -> Iterator[str]:
+def _against_sets(
+    text: str, handed: Mapping[str, Any], gpus: int, sets: Sequence[CellSet], known: Sequence[str]
+) -> Iterator[str]:
     for name in NODE_ENVIRONMENT:
         if name not in handed:
             yield f"does not hand {name} to the node"
+    if "CELL_SET" in handed and handed["CELL_SET"] not in known:
+        yield f"CELL_SET is {handed['CELL_SET']!r:.40}, which is no cell set"
     for variable in sorted({one.group_variable for one in sets if one.group_variable is not None}):
         if variable in handed:
             yield f"presets {variable}, which a set without groups refuses"
@@ -196,6 +225,10 @@ def _member(value: Any, *path: str) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _whole(count: object) -> int:

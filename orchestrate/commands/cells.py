@@ -139,12 +139,19 @@ def disagreements(*, only: Sequence[str] | None = None, root: Path | None = None
         paths = sorted(folder.glob("*.yaml"))
         if not paths:
             found.append(Disagreement(f"{backend.value}/", "has no template"))
-        texts |= {f"{backend.value}/{path.name}": path.read_text(encoding="utf-8") for path in paths}
+        for path in paths:
+            place = f"{backend.value}/{path.name}"
+            try:
+                texts[place] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                found.append(Disagreement(place, f"not UTF-8 at byte {error.start}"))
+            except OSError as error:
+                found.append(Disagreement(place, f"can not be read: {error.strerror}"))
     try:
         sets = [one for one in load_cell_sets(sets_dir) if only is None or one.name in only]
     except UsageError:
         return found  # named by check_sets
-    return found + check_templates(texts, sets)
+    return found + check_templates(texts, sets, set_names(sets_dir))
 
 
 def _layouts(root: Path) -> tuple[dict[str, Any] | None, list[Disagreement]]:

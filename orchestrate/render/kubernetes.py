@@ -78,6 +78,10 @@ def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
     if request.tolerations is not None:
         pod["tolerations"] = [_toleration(toleration) for toleration in request.tolerations]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    if "projected" not in volumes.get("harness", {}):
+        raise RenderError(
+            "the Job template has no projected volume 'harness'", remedy="restore the template, or correct it there"
+        )
     volumes["harness"]["projected"]["sources"] = [{"configMap": {"name": name}} for name in config_maps]
     if request.corpus is not None:
         claim, _ = _claim_and_path(request.corpus.location)

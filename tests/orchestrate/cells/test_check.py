@@ -1,6 +1,7 @@
 """`cells check`: each piece is damaged in turn, and each damage is found and named."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,39 @@ DAMAGES = {
     "the Job asks for one GPU": (text_file(K8S, "nvidia.com/gpu: 4", "nvidia.com/gpu: 1"), "asks for 1 GPUs"),
     "the Job is no YAML": (text_file(K8S, "spec:", "spec: ["), "not YAML"),
     "the Job has no containers": (text_file(K8S, "containers:", "vessels:"), "does not hand CELL_SET"),
+    "the sky template is a list": (lambda root: (root / SKY).write_text("- a\n"), "holds ['a'] where a task"),
+    "the sky template is null": (lambda root: (root / SKY).write_text("null\n"), "holds None where a task"),
+    "the sky template is something else": (
+        lambda root: (root / SKY).write_text("a: 1\n"),
+        "is neither a SkyPilot task",
+    ),
+    "the sky template is empty": (lambda root: (root / SKY).write_text(""), f"{SKY}: is empty"),
+    "the Job is something else": (lambda root: (root / K8S).write_text("a: 1\n"), "nor a Kubernetes manifest"),
+    "the sky template is of another kind": (lambda root: (root / SKY).write_text("kind: Role\n"), "runs no cells"),
+    "the sky template is not UTF-8": (lambda root: (root / SKY).write_bytes(b"# \xff\n"), "not UTF-8 at byte 2"),
+    "the sky template names no set": (
+        text_file(SKY, "CELL_SET: smoke", "CELL_SET: smoky"),
+        "'smoky', which is no cell",
+    ),
+    "the Job names no set": (text_file(K8S, "value: smoke", "value: smoky"), "'smoky', which is no cell set"),
+    "the sky envs are a list": (text_file(SKY, "\nenvs:", "\nenvs: [1]\nenvz:"), "does not hand CELL_SET"),
+    "an exclusion spells its key in another way": (
+        sets_file("manifest.json", lambda one: one["exclusions"].append({"key": f"{GRPO}|ep1", "reason": "no"})),
+        f"which no cell is called: write {GRPO}",
+    ),
+    "an exclusion has a blank reason": (
+        sets_file("manifest.json", lambda one: one["exclusions"].append({"key": GRPO, "reason": " "})),
+        f"excludes {GRPO} for a blank reason",
+    ),
+    "every cell of a set is excluded": (
+        sets_file(
+            "manifest.json",
+            lambda one: one["exclusions"].extend(
+                {"key": e["key"], "reason": "no"} for e in one["sets"]["text"]["cells"]
+            ),
+        ),
+        "excludes every cell of set 'text'",
+    ),
     "a template folder is empty": (lambda root: (root / SKY).unlink(), "has no template"),
 }
 
@@ -168,10 +202,12 @@ def test_a_template_may_name_its_accelerators_as_a_map():
         "run: 'true'\n"
         "envs: {{CELL_SET: a, RUN_ID: b, REPEAT: '8'}}  # ELLAVOX_GROUPS"
     )
-    assert check_templates({"one": text.format(count=4)}, sets) == []
-    (found,) = check_templates({"one": text.format(count=3)}, sets)
+    assert check_templates({"one": text.format(count=4)}, sets, "a") == []
+    (found,) = check_templates({"one": text.format(count=3)}, sets, "a")
     assert "asks for 3 GPUs" in found.what
 
 
 def test_documents_that_run_no_cells_are_not_looked_at():
-    assert check_templates({"rbac": "kind: Role\n---\nkind: ServiceAccount\n"}, load_cell_sets()) == []
+    others = "---\nkind: Role\n---\nkind: ServiceAccount\n"
+    job = (Path(__file__).parents[3] / K8S).read_text()
+    assert check_templates({"both": job + others}, load_cell_sets(), ["smoke"]) == []

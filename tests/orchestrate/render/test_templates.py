@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrate.render import Backend, harness_dir, template_path, templates_dir
+from orchestrate.errors import RenderError
+from orchestrate.render import Backend, harness_dir, render, template_path, templates, templates_dir
 from orchestrate.render.templates import TEMPLATES, in_checkout
 
 ROOT = Path(__file__).parents[3]
@@ -76,3 +77,40 @@ def test_the_folder_of_skypilot_is_never_taken_for_ours(installed):
 def test_template_folders_hold_templates_alone(backend):
     assert not list(templates_dir(backend).glob("*.py"))
     assert template_path(backend).is_file()
+
+
+DAMAGES = {
+    "a list": lambda text: "- a\n",
+    "null": lambda text: "null\n",
+    "something else": lambda text: "a: 1\n",
+    "empty": lambda text: "",
+    "no YAML": lambda text: "a: [",
+    "a field of another type": lambda text: text.replace("labels:", "labels: [1]\n#"),
+    "without labels": lambda text: text.replace("labels:", "annotations:", 1),
+    "without its harness or its caps": lambda text: text.replace("- name: harness", "- name: h").replace(
+        "slurm:", "aws:"
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_template_is_an_error_that_names_it(monkeypatch, tmp_path, plain, archive, backend, name):
+    (tmp_path / TEMPLATES[backend]).write_text(DAMAGES[name](template_path(backend).read_text()))
+    assert_refused(monkeypatch, tmp_path, plain, archive, backend)
+
+
+def test_a_template_that_is_no_text_is_an_error_that_names_it(monkeypatch, tmp_path, plain, archive):
+    (tmp_path / TEMPLATES[Backend.SKY]).write_bytes(b"\xff")
+    assert_refused(monkeypatch, tmp_path, plain, archive, Backend.SKY)
+
+
+def assert_refused(monkeypatch, folder, plain, archive, backend):
+    monkeypatch.setattr(templates, "templates_dir", lambda _backend: folder)
+    templates.load_template.cache_clear()
+    try:
+        with pytest.raises(RenderError, match=r"template") as caught:
+            render(backend, plain, archive=archive)
+    finally:
+        templates.load_template.cache_clear()
+    assert caught.value.remedy
