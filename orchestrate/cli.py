@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -58,22 +60,50 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line. What a subcommand returns is the exit code, from the table in `orchestrate/verdict.py`."""
     try:
+        code = _run()
+    except OSError as error:
+        code = _unwritten(error)
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
         result = cli.main(prog_name="orchestrate", standalone_mode=False)
     except OrchestrateError as error:
-        sys.exit(_report(error))
+        return _report(error)
     except click.ClickException as error:
+        _print_json({"code": "usage", "cause": error.format_message(), "remedy": _HELP, "exit_code": error.exit_code})
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.Abort:
         click.echo("aborted", err=True)
-        sys.exit(130)
-    sys.exit(result if isinstance(result, int) else 0)
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+_HELP = "`orchestrate COMMAND --help` has all options and an example"
 
 
 def _report(error: OrchestrateError) -> int:
+    _print_json(error.as_json())
+    click.echo(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
+    return error.exit_code
+
+
+def _print_json(error: dict[str, object]) -> None:
+    """The error as the one JSON object of the answer, where one was asked for."""
     if "--json" in sys.argv[1:]:
         import json  # noqa: PLC0415  # a tenth of the time of `--help`, which needs none of it
 
-        click.echo(json.dumps({"error": error.as_json()}, sort_keys=True))
-    click.echo(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
-    return error.exit_code
+        click.echo(json.dumps({"error": error}, sort_keys=True))
+
+
+def _unwritten(error: OSError) -> int:
+    """Say that an answer could not be written, unless its reader left, who wants to hear nothing; the exit code."""
+    # What is still buffered can not be written either, and the interpreter would try at its end.
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        click.echo(f"error: {where}{error.strerror or error}\nremedy: make room or rights there", err=True)
+    return 1

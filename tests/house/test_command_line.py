@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -79,6 +81,50 @@ def test_an_error_names_cause_and_remedy_and_is_an_object_for_machines():
     assert "nowhere" in error["cause"]
     assert error["remedy"]
     assert "remedy:" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("lunch",), ("render",), ("render", "--backend", "mars"), ("status", "--limit", "0"), ("cells", "--no-such")],
+)
+def test_a_wrong_command_line_is_an_object_for_machines_too(arguments):
+    answer = run(*arguments, "--json")
+    assert answer.returncode == verdict.USAGE_EXIT_CODE
+    error = json.loads(answer.stdout)["error"]
+    assert (error["code"], error["exit_code"]) == ("usage", verdict.USAGE_EXIT_CODE)
+    assert error["cause"] in answer.stderr
+    assert error["remedy"]
+    assert run(*arguments).stdout == ""
+
+
+FULL = Path("/dev/full")
+SMOKE = ("render", "--backend", "sky", "--cell-set", "smoke")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [SMOKE, (*SMOKE, "--json"), ("cells", "show", "--cell-set", "no", "--json")])
+def test_an_answer_that_can_not_be_written_is_one_error_line(arguments):
+    with FULL.open("wb") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "orchestrate", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert answer.returncode == 1
+    errors = [line for line in answer.stderr.splitlines() if not line.startswith(("warning:", "note:"))]
+    assert errors == ["error: No space left on device", "remedy: make room or rights there"]
+
+
+def test_a_reader_that_left_is_told_nothing():
+    reading, writing = os.pipe()
+    os.close(reading)
+    answer = subprocess.run(
+        [sys.executable, "-m", "orchestrate", *SMOKE], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (answer.returncode, answer.stderr) == (1, "")
 
 
 def test_the_verdict_table_is_the_published_one():
