@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -173,6 +174,36 @@ def test_the_archive_depends_on_names_and_contents_alone(tmp_path):
     assert one == two
     (tmp_path / "two" / "harness" / "p" / "a.py").write_text("changed")
     assert harness_archive(tmp_path / "two" / "harness").sha256 != one.sha256
+
+
+def test_the_archive_takes_nothing_but_source(tmp_path):
+    for name in ("a.py", "sets/a.json", "a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("source")
+    before = harness_archive(tmp_path)
+    for name in (".env", "a.py.swp", "a.py~", "core", "id_rsa.pem", "a.pyc", "notes.md"):
+        (tmp_path / name).write_text("private")
+    os.mkfifo(tmp_path / "fifo.py")
+    assert harness_archive(tmp_path) == before
+
+
+@pytest.mark.parametrize("leads_to", ["file", "folder", "nowhere"])
+def test_a_symbolic_link_in_the_harness_is_refused_by_name(tmp_path, leads_to):
+    (tmp_path / "file").write_text("private")
+    (tmp_path / "folder").mkdir()
+    harness = tmp_path / "harness"
+    harness.mkdir()
+    (harness / "a.py").write_text("source")
+    (harness / "link.py").symlink_to(tmp_path / leads_to)
+    with pytest.raises(RenderError, match=r"harness/link\.py is a symbolic link"):
+        harness_archive(harness)
+
+
+def test_every_file_of_the_harness_that_it_reads_travels():
+    with tarfile.open(fileobj=io.BytesIO(harness_archive(harness_dir()).gz), mode="r:gz") as tar:
+        travels = {name for name in tar.getnames() if name.endswith(".json")}
+    there = {f"harness/{path.relative_to(harness_dir())}" for path in (harness_dir() / "sets").rglob("*.json")}
+    assert there <= travels
 
 
 def test_no_harness_is_an_error(tmp_path):
