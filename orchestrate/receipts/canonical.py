@@ -17,13 +17,24 @@ import rfc8785
 
 from orchestrate.errors import ReceiptError
 
-__all__ = ["MAX_DEPTH", "MAX_SAFE_INTEGER", "canonical_bytes", "parse_canonical", "parse_strict", "sha256_hex"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_SAFE_INTEGER",
+    "MAX_VALUES",
+    "canonical_bytes",
+    "parse_canonical",
+    "parse_strict",
+    "sha256_hex",
+]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 8785, section 3.2.2.3)."""
 
 MAX_DEPTH = 64
 """How deep a document may nest: far above anything we write, far below any reader's stack."""
+
+MAX_VALUES = 500_000
+"""How many values a document that is read may hold: far above anything we write, and judged within seconds."""
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -49,7 +60,7 @@ def parse_strict(data: bytes, *, what: str) -> Any:
     """The JSON value of `data`, read so that no two readers can differ about it.
 
     Refused with a `ReceiptError` that names `what`: bytes that are not UTF-8, duplicate keys in one object, NaN and
-    infinities, nesting beyond `MAX_DEPTH`. An integer that no double can hold is read as the nearest double, as every
+    infinities, nesting beyond `MAX_DEPTH`, more than `MAX_VALUES` values. An integer that no double can hold is read as the nearest double, as every
     JavaScript reader does.
     """
     try:
@@ -61,7 +72,7 @@ def parse_strict(data: bytes, *, what: str) -> Any:
             parse_int=_integer,
             parse_float=_finite,
         )
-        _check_depth(value)
+        _check_size(value)
     except RecursionError as error:
         raise ReceiptError(f"{what} nests too deep to be read", remedy=_DAMAGED) from error
     except ValueError as error:
@@ -111,9 +122,11 @@ def _plain(value: Any, place: str, depth: int) -> Any:
 def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} appears twice in one object")
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {key[:80]!r} appears twice in one object")
+            seen.add(key)
     return value
 
 
@@ -135,8 +148,9 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _check_size(value: Any) -> None:
     level: list[Any] = [value]
+    values = 1
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
@@ -144,6 +158,9 @@ def _check_depth(value: Any) -> None:
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
+        values += len(below)
+        if values > MAX_VALUES:
+            raise ValueError(f"it holds more than {MAX_VALUES} values")
         if not below:
             return
         level = below

@@ -9,7 +9,9 @@ from typing import Any
 from orchestrate.errors import ReceiptError
 from orchestrate.receipts.canonical import canonical_bytes, parse_canonical, sha256_hex
 
-__all__ = ["JournalChain", "JournalRecord", "read_journal"]
+__all__ = ["MAX_RECORD_BYTES", "JournalChain", "JournalRecord", "read_journal"]
+
+MAX_RECORD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def read_journal(data: bytes) -> JournalChain:
     records: list[JournalRecord] = []
     for number, line in enumerate(lines, start=1):
         what = f"journal line {number}"
+        if len(line) > MAX_RECORD_BYTES:
+            raise _broken(what, f"it is longer than {MAX_RECORD_BYTES} bytes")
         tree = parse_canonical(line, what=what)
         if not isinstance(tree, dict) or set(tree) != _FIELDS:
             raise _broken(what, f"it is not a record with the fields {', '.join(sorted(_FIELDS))}")

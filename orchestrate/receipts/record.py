@@ -36,9 +36,11 @@ PLAN_SCHEMA = "orchestrate.plan/1"
 _MAX_TOKEN_BYTES = 1 << 10
 _MAX_PLAN_BYTES = 16 << 20
 _MAX_JOURNAL_BYTES = 64 << 20
+_MAX_RECEIPTS_BYTES = 64 << 20
 _MAX_EVIDENCE_BYTES = 4 << 30
 _MAX_TOTAL_BYTES = 16 << 30
 _MAX_ENTRIES = 100_000
+_MAX_REPEAT = 100_000
 
 
 @dataclass(slots=True)
@@ -121,6 +123,9 @@ def _read_receipts(record: RunRecord) -> None:
     if not names:
         record.problems.append("there are no receipts")
         return
+    if sum(record.files[f"receipts/{name}"] for name in names) > _MAX_RECEIPTS_BYTES:
+        record.problems.append(f"the receipts are larger than {_MAX_RECEIPTS_BYTES} bytes and were not read")
+        return
     found: list[Receipt] = []
     for name in names[:MAX_RECEIPTS]:
         with _noting(record, f"receipt {name}"):
@@ -140,11 +145,11 @@ def _read_evidence(record: RunRecord) -> None:
     if sum(record.files[name] for name in names) > _MAX_TOTAL_BYTES:
         record.problems.append(f"the evidence is larger than {_MAX_TOTAL_BYTES} bytes and was not read")
         return
-    judged = {}
-    for expected in _expected_cells(record):
-        name = f"evidence/cells/{slug(expected.key)}/rows.jsonl"
-        judged[name] = _judge(record, expected, name)
-    record.cells = tuple(judged.values())
+    expected_cells = _expected_cells(record)
+    places = [f"evidence/cells/{slug(expected.key)}/rows.jsonl" for expected in expected_cells]
+    if len(set(places)) != len(places):
+        record.problems.append("two cells of the plan share one folder of evidence")
+    record.cells = tuple(_judge(record, expected, name) for expected, name in zip(expected_cells, places, strict=True))
     for name in names:
         if name not in record.digests:
             with _noting(record, repr(name)):
@@ -178,16 +183,27 @@ def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         record.problems.append("the plan does not list its cells, each once")
         return ()
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1 or not isinstance(run_id, str):
-        record.problems.append("the plan has no run_id, or no number of rounds")
+    is_count = isinstance(repeat, int) and not isinstance(repeat, bool) and 1 <= repeat <= _MAX_REPEAT
+    if not is_count or not isinstance(run_id, str):
+        record.problems.append(f"the plan has no run_id, or no number of rounds from 1 to {_MAX_REPEAT}")
         return ()
     candidates = plan.get("candidates")
     by_key = candidates if isinstance(candidates, dict) else {}
     expected = []
     for key in keys:
         labels = by_key.get(key)
-        if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        if labels is not None and not (
+            isinstance(labels, list) and labels and all(isinstance(label, str) for label in labels)
+        ):
             record.problems.append(f"the plan's candidates of {key!r} are not labels")
             labels = None
+        if labels is None and key.partition("|")[0] not in _corpora(plan):
+            record.problems.append(f"the plan has no candidates of {key!r}, which reads no corpus")
         expected.append(Expected(key, run_id, repeat, None if labels is None else tuple(labels)))
     return tuple(expected)
+
+
+def _corpora(plan: Mapping[str, Any]) -> set[object]:
+    corpora = plan.get("corpora")
+    names = [item.get("name") for item in corpora if isinstance(item, dict)] if isinstance(corpora, list) else []
+    return {name for name in names if isinstance(name, str)}

@@ -584,6 +584,36 @@ def test_no_content_makes_it_fall_over(builder, name, data):
     assert why(run_dir)
 
 
+@pytest.mark.timeout(60)
+def test_a_plan_of_endless_rounds_or_of_no_candidates_is_refused_at_once(builder):
+    assert "no number of rounds from 1 to" in why(builder(plan_hook=lambda plan: plan | {"repeat": 2**53 - 1}).build())
+    nothing = dict.fromkeys(builder().keys, ())
+    assert "are not labels" in why(builder("b", plan_hook=lambda plan: plan | {"candidates": nothing}).build())
+    assert "which reads no corpus" in why(builder("c", plan_hook=lambda plan: plan | {"candidates": {}}).build())
+
+
+@pytest.mark.timeout(60)
+def test_endless_records_objects_and_lists_are_refused_at_once(builder):
+    run_dir = builder().build()
+    keys = b",".join(b'"%d":1' % number for number in range(300_000))
+    (run_dir / "journal.jsonl").write_bytes(b"{" + keys + b',"299999":1}\n')
+    rows_of(run_dir, builder().keys[0]).write_bytes(b"{" + keys + b',"299999":1}\n')
+    data = b'{"a":[' + b"[]," * 600_000 + b"1]}"
+    (run_dir / "receipts" / f"{sha256_hex(data)}.json").write_bytes(data)
+    found = why(run_dir)
+    assert "appears twice in one object" in found
+    assert "it holds more than 500000 values" in found
+    (run_dir / "journal.jsonl").write_bytes(b"[" * (5 << 20) + b"\n")
+    assert "is longer than 4194304 bytes" in why(run_dir)
+
+
+def test_two_cells_that_share_one_folder_of_evidence_are_found(builder, monkeypatch):
+    run_dir = builder().build()
+    monkeypatch.setattr("orchestrate.receipts.record.slug", lambda _key: slug(builder().keys[0]))
+    found = verify_run(run_dir)
+    assert "two cells of the plan share one folder of evidence" in found.problems
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text(st.characters(codec="utf-8"), max_size=8),
     lambda inner: (
