@@ -139,6 +139,7 @@ class NodeRun:
         mark = f"{_MARK}={self._job.run_id}/{cell.slug}/{os.getpid()}"
         launcher = [sys.executable, "-m", "harness.torchrun"]
         launcher += ["--failures", str(directory / "failures.json"), "--parent", str(os.getpid())]
+        launcher += ["--fork-ranks", "1" if self._job.device == "cpu" else "0"]
         launcher += ["--nnodes", "1", "--nproc-per-node", str(cell.ranks), "--max-restarts", "0"]
         launcher += ["--rdzv-backend", "loopback", "--rdzv-id", cell.slug, "--local-addr", "127.0.0.1"]
         with (directory / "stdout.log").open("wb") as log:

@@ -1,6 +1,6 @@
 """torchrun, with two additions: who died is written down, and the rendezvous stays on the loopback interface.
 
-    python -m harness.torchrun [--failures FILE] [--parent PID] TORCHRUN-ARGUMENTS...
+    python -m harness.torchrun [--failures FILE] [--parent PID] [--fork-ranks 1] TORCHRUN-ARGUMENTS...
 
 `--failures` names a JSON file that is written when a rank, or torchrun itself, ends badly:
 
@@ -11,7 +11,8 @@
 `by_torchrun` tells the ranks that torchrun ended, because another one had failed, from those that died themselves.
 `--rdzv-backend loopback` is a single-node rendezvous whose store listens on 127.0.0.1 alone, on a port that the kernel
 chose and that was never free in between, so that two jobs on one machine can not collide; torch's own listens on every
-interface. `--parent` is the pid of the starter, with which torchrun then dies.
+interface. `--parent` is the pid of the starter, with which torchrun then dies. With `--fork-ranks 1` the ranks of a
+`-m harness ...` command are forked from torchrun, which has imported everything by then (`harness/forked_rank.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
+from harness.__main__ import main as harness_main
+from harness.forked_rank import ForkedRank, preload
 from harness.processes import die_with_parent
 
 __all__ = ["FAILURES_SCHEMA", "LoopbackRendezvous", "RankFailure", "main"]
@@ -122,6 +125,8 @@ def main(argv: Sequence[str]) -> int:
         die_with_parent(own.parent)
     rendezvous_handler_registry.register("loopback", LoopbackRendezvous)
     sent = _watch_signals_sent()
+    if own.fork_ranks:
+        _fork_ranks()
     run: Any = torch.distributed.run  # untyped in torch
     try:
         run.run(run.parse_args(arguments))
@@ -141,8 +146,9 @@ def _split(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m harness.torchrun", allow_abbrev=False, add_help=False)
     parser.add_argument("--failures", type=Path)
     parser.add_argument("--parent", type=int)
+    parser.add_argument("--fork-ranks", type=int, default=0)
     ours = 0
-    while ours < len(argv) and argv[ours] in {"--failures", "--parent"}:
+    while ours < len(argv) and argv[ours] in {"--failures", "--parent", "--fork-ranks"}:
         ours += 2
     return parser.parse_args(argv[:ours]), list(argv[ours:])
 
@@ -158,6 +164,21 @@ def _watch_signals_sent() -> dict[int, set[int]]:
 
     setattr(SubprocessHandler, close.__name__, recording_close)
     return sent
+
+
+def _fork_ranks() -> None:
+    """From now on torchrun forks what would have been `python -u -m harness ...`; anything else it starts as ever."""
+    preload()
+    start: Any = SubprocessHandler._popen  # noqa: SLF001 - where torch starts a rank; it has no public seam
+
+    def popen(handler: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        harness = [sys.executable, "-u", "-m", "harness"]
+        if list(args[: len(harness)]) != harness:
+            return start(handler, args, env)
+        arguments = args[len(harness) :]
+        return ForkedRank(lambda: harness_main(arguments), env, handler._stdout, handler._stderr)  # noqa: SLF001
+
+    setattr(SubprocessHandler, start.__name__, popen)
 
 
 def _failures(error: ChildFailedError, sent: dict[int, set[int]]) -> Iterable[RankFailure]:

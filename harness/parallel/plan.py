@@ -117,11 +117,14 @@ def compare_digests(plan: ExecutionPlan, topology: Topology) -> None:
     Raises:
         PlanMismatch: on every rank, when two ranks hold different plans.
     """
-    told = f"{plan.label} ({plan.digest[:12]})"
-    plans = collectives.all_gather_object(topology, topology.world, (plan.digest, told), tag="plan.digest")
-    ranks = collectives.odd_ones([digest for digest, _ in plans])
+    mine = torch.frombuffer(bytearray.fromhex(plan.digest), dtype=torch.uint8)[None]
+    gathered = collectives.all_gather(topology, topology.world, mine.to(topology.device), tag="plan.digest")
+    digests = [bytes(row).hex() for row in gathered.tolist()]
+    ranks = collectives.odd_ones(digests)
     if ranks:
-        each = "; ".join(f"rank {rank} plans {told}" for rank, (_, told) in enumerate(plans))
+        told = f"{plan.label} ({plan.digest[:12]})"
+        names = collectives.all_gather_object(topology, topology.world, told, tag="plan.names")
+        each = "; ".join(f"rank {rank} plans {name}" for rank, name in enumerate(names))
         named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
         raise PlanMismatch(f"ranks plan different forwards (look at {named}): {each}", ranks)
 
