@@ -20,6 +20,7 @@ from harness.prefix_tree import Row
 __all__ = [
     "CORPUS_SCHEMA",
     "END_OF_PASSAGE",
+    "MAX_PRIVATE_BYTES",
     "VOCABULARY",
     "decode",
     "encode",
@@ -32,6 +33,9 @@ CORPUS_SCHEMA = "orchestrate.corpus/1"
 
 END_OF_PASSAGE = 256
 """The token after each passage: the first id that is no byte."""
+
+MAX_PRIVATE_BYTES = 2**30
+"""A private corpus is read whole, by every rank: a larger file is no corpus, or does not fit a node."""
 
 VOCABULARY = 257
 """Token ids of the byte tokenizer are below this."""
@@ -95,6 +99,7 @@ def private_group(name: str, group: int, path: Path | None, sha256: str | None) 
         raise InputError(
             "CORPUS_SHA256 is not a SHA-256", remedy="give the 64 lower-case hexadecimal digits that sha256sum prints"
         )
+    _check_file(path)
     data = read_bytes(path, sha256=sha256)
     return _rows_of_group(path, data.splitlines(), group)
 
@@ -102,6 +107,20 @@ def private_group(name: str, group: int, path: Path | None, sha256: str | None) 
 def is_sha256(text: str) -> bool:
     """Whether `text` is 64 lower-case hexadecimal digits."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what could not be read to its end: a device, a pipe, a file that is far too large for a corpus."""
+    if not path.exists():
+        return  # reading it says so
+    if not path.is_file():
+        raise InputError(f"the private corpus {path.name} is not a regular file", remedy="name its token file")
+    size = path.stat().st_size
+    if size > MAX_PRIVATE_BYTES:
+        raise InputError(
+            f"the private corpus {path.name} has {size} bytes, more than {MAX_PRIVATE_BYTES}",
+            remedy="name its token file, or split it by groups",
+        )
 
 
 def _passage(passages: Mapping[str, str], place: Place) -> str:

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,11 +97,18 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--workload", metavar="NAME", help="a workload of harness/sets/workloads.json")
     what.add_argument("--all", action="store_true", help="every workload that needs no private corpus, as JSON")
-    parser.add_argument("--group", type=int, metavar="G", help="the group of a corpus workload")
+    parser.add_argument("--group", type=_group, metavar="G", help="the group of a corpus workload")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--corpus", metavar="PATH", help="a private corpus (default: CORPUS)")
     parser.add_argument("--corpus-sha256", metavar="SHA256", help="its SHA-256 (default: CORPUS_SHA256)")
     return parser
+
+
+def _group(text: str) -> int:
+    # Python takes digits of any script, signs and underscores for a number; a cell key does not.
+    if re.fullmatch(r"0|[1-9][0-9]{0,5}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a group number")
+    return int(text)
 
 
 def _public_workloads() -> Iterator[tuple[str, int | None]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
@@ -199,3 +200,34 @@ def test_layouts_of_a_private_corpus_print_lengths_and_no_token(private, harness
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["tokens"] == 4
     assert not any(str(SECRET + n) in answer.stdout for n in range(3))
+
+
+def damaged_file(tmp_path, kind):
+    path = tmp_path / kind
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "zero":
+            path.symlink_to("/dev/zero")
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(corpus.MAX_PRIVATE_BYTES + 1)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "zero", "huge"])
+def test_a_private_corpus_that_can_not_be_read_to_its_end_is_refused(tmp_path, kind):
+    path = damaged_file(tmp_path, kind)
+    with pytest.raises(InputError, match=f"the private corpus {kind}") as caught:
+        load_rows("cal-ellavox", 1, path, "0" * 64)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("group", ["\uff11", "+1", "01", " 1", "1_0", "-1", ""])
+def test_a_group_that_no_cell_key_would_name_is_refused(harness, group):
+    answer = harness("layouts", "--workload", "cal-text", f"--group={group}")
+    assert answer.returncode == 2
+    assert "is not a group number" in answer.stderr
+    assert answer.stdout == ""
