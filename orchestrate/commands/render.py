@@ -109,6 +109,7 @@ def command(
         expires_at=_expiry(expires, now, None if run_id is not None else now + timedelta(seconds=deadline + ttl)),
         image=None if image is None else parse_image(image),
         accelerators=wanted,
+        slots=wanted.count if selection.cell_set.device == "h200" else None,
         cpus=cpus,
         memory_gib=memory,
         corpus=_corpus(chosen, corpus, corpus_sha256),
@@ -252,7 +253,9 @@ def _corpus_warnings(selection: Selection, corpus: str | None) -> tuple[str, ...
     candidates = load_manifest().candidates(selection.cell_set.name, keys)
     private = sum(labels is None for labels in candidates.values())
     if corpus is None and private:
-        return (f"{private} of {len(keys)} cells need a private corpus: without --corpus the node fails them",)
+        return (
+            f"{private} of {len(keys)} cells need a private corpus: without --corpus the node runs none of the selection",
+        )
     return ()
 
 

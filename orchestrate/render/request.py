@@ -96,7 +96,8 @@ class RenderRequest:
     that there is time to start, to fetch the evidence and to tear down. `expires_at` is when `audit --reap` may take
     what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s` and
     `collect_wait_s` are Kubernetes' alone. `node_selector` and `tolerations` replace the template's; None keeps
-    them, with the GPU product that `accelerators` names.
+    them, with the GPU product that `accelerators` names. `slots` is how many GPUs the node must have, or ranks at a
+    time on a CPU; None keeps the template's.
 
     Raises `UsageError` where a value does not fit its field.
     """
@@ -107,6 +108,7 @@ class RenderRequest:
     group_variable: str | None = None
     groups: tuple[str, ...] | None = None
     repeat: int = 8
+    slots: int | None = None
     deadline_s: int = 14400
     reserve_s: int = 900
     ttl_s: int = 3600
@@ -138,6 +140,8 @@ class RenderRequest:
         self._check_times()
         if self.token is not None and not _TOKEN.fullmatch(self.token):
             raise UsageError("the ownership token is not 32 hex digits", remedy="let orchestrate make it")
+        if self.slots is not None and self.slots < 1:
+            raise UsageError(f"{self.slots} slots are not possible", remedy="give 1 or more")
         if self.cpus is not None and not 1 <= self.cpus <= 9999:
             raise UsageError(f"--cpus {self.cpus} is not possible", remedy="give 1 to 9999")
         if self.memory_gib is not None and not 1 <= self.memory_gib <= 65536:

@@ -190,9 +190,18 @@ def test_gpus_are_asked_for_as_nodes_are_labelled_whatever_their_case(render):
     assert job["spec"]["template"]["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
 
 
+def test_the_node_is_told_to_expect_the_gpus_that_were_asked_for(render):
+    tree = yaml.safe_load(render("--cell-set", "single", "--accelerators", "H200:1").out)
+    assert (tree["resources"]["accelerators"], tree["envs"]["PROCS"]) == ("H200:1", "1")
+    job, *_ = yaml.safe_load_all(render("--cell-set", "main", "--accelerators", "H200:8", backend="k8s").out)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert {"name": "PROCS", "value": "8"} in container["env"]
+
+
 def test_ranks_on_a_cpu_take_a_node_with_any_gpus(render):
     tree = yaml.safe_load(render("--cell-set", "smoke", "--accelerators", "L4:1").out)
-    assert tree["resources"]["accelerators"] == "L4:1"
+    assert (tree["resources"]["accelerators"], tree["envs"]["PROCS"]) == ("L4:1", "4")
 
 
 def test_the_removal_command_names_the_namespace(render):

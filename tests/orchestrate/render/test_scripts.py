@@ -58,7 +58,7 @@ def test_a_task_runs_the_node_from_the_workdir_and_passes_its_exit_code_on(tmp_p
     run_id, path, *arguments = called()
     assert run_id == HOSTILE
     assert path.split(":")[:2] == [str(tmp_path), f"{tmp_path}/orchestrate-harness"]
-    assert arguments == ["-m", "harness", "node", "--evidence", "evidence"]
+    assert arguments == ["-m", "harness", "node", "--procs", "4", "--evidence", "evidence"]
     assert not (tmp_path / "owned").exists()
 
 
@@ -120,7 +120,7 @@ def test_a_job_unpacks_the_harness_and_passes_the_exit_code_on(tmp_path, python,
     answer = run_job(tmp_path, python(), RUN_ID=HOSTILE)
     assert answer.returncode == 7, answer.stderr
     assert called()[0] == HOSTILE
-    assert called()[2:] == ["-m", "harness", "node", "--evidence", str(tmp_path / "evidence")]
+    assert called()[2:] == ["-m", "harness", "node", "--procs", "4", "--evidence", str(tmp_path / "evidence")]
     unpacked = tmp_path / "tmp" / "harness" / "__main__.py"
     assert unpacked.read_bytes() == (harness_dir() / "__main__.py").read_bytes()
     assert not (tmp_path / "tmp" / "owned").exists()
