@@ -16,6 +16,11 @@ LIMIT_S = 20
 """Within this many seconds after a fault nothing of a run may be left (the issue's bound)."""
 
 
+def hear_hangups():
+    """A launcher leaves an ignored SIGHUP ignored; the tests may themselves run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Run:
     """One launcher process and what it made."""
 
@@ -29,6 +34,7 @@ class Run:
             self.process = subprocess.Popen(
                 command or self.stand_in(arguments),
                 stdout=subprocess.PIPE, stderr=err, start_new_session=True, env={**environ, "TMPDIR": str(bed.temp)},
+                preexec_fn=hear_hangups,
             )  # fmt: skip
 
     def stand_in(self, arguments):
