@@ -16,9 +16,12 @@ LIMIT_S = 20
 """Within this many seconds after a fault nothing of a run may be left (the issue's bound)."""
 
 
+@pytest.fixture(autouse=True, scope="session")
 def hear_hangups():
-    """A launcher leaves an ignored SIGHUP ignored; the tests may themselves run under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """A launcher leaves an ignored SIGHUP ignored, and the tests may themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class Run:
@@ -34,7 +37,6 @@ class Run:
             self.process = subprocess.Popen(
                 command or self.stand_in(arguments),
                 stdout=subprocess.PIPE, stderr=err, start_new_session=True, env={**environ, "TMPDIR": str(bed.temp)},
-                preexec_fn=hear_hangups,
             )  # fmt: skip
 
     def stand_in(self, arguments):
