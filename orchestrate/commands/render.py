@@ -253,9 +253,7 @@ def _corpus_warnings(selection: Selection, corpus: str | None) -> tuple[str, ...
     candidates = load_manifest().candidates(selection.cell_set.name, keys)
     private = sum(labels is None for labels in candidates.values())
     if corpus is None and private:
-        return (
-            f"{private} of {len(keys)} cells need a private corpus: without --corpus the node runs none of the selection",
-        )
+        return (f"{private} of {len(keys)} cells need a private corpus: without --corpus the node runs nothing at all",)
     return ()
 
 
