@@ -60,8 +60,8 @@ def parse_strict(data: bytes, *, what: str) -> Any:
     """The JSON value of `data`, read so that no two readers can differ about it.
 
     Refused with a `ReceiptError` that names `what`: bytes that are not UTF-8, duplicate keys in one object, NaN and
-    infinities, nesting beyond `MAX_DEPTH`, more than `MAX_VALUES` values. An integer that no double can hold is read as the nearest double, as every
-    JavaScript reader does.
+    infinities, nesting beyond `MAX_DEPTH`, more than `MAX_VALUES` values. An integer that no double can hold is read as
+    the nearest double, as every JavaScript reader does.
     """
     try:
         text = data.decode("utf-8")

@@ -174,7 +174,7 @@ class _Reading:
             ("run_id", self.expected.run_id),
             ("repeat", self.expected.repeat),
         ):
-            if row.get(name) != ours or isinstance(row.get(name), bool):
+            if row.get(name) != ours or type(row.get(name)) is not type(ours):
                 self.gap(f"{where} says {name} {str(row.get(name))[:80]!r}, the plan says {ours!r}")
         schedule = "racing" if self.expected.racing else "fixed"
         if row.get("schedule", "fixed") != schedule:

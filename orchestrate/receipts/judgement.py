@@ -82,7 +82,8 @@ def census_gaps(census: Facts) -> tuple[str, ...]:
     elif len(moments) > 1 and moments[-1] - moments[-2] < _MIN_GAP:
         gaps.append("the last two looks of the census are less than a second apart")
     for number, look in enumerate(looks, start=1):
-        if not _list(look.get("asked")):
+        asked = _list(look.get("asked"))
+        if not asked or not all(isinstance(item, dict) and item.get("what") for item in asked):
             gaps.append(f"look {number} of the census asked nothing")
     for number, look in list(enumerate(looks, start=1))[-2:]:
         gaps.extend(f"look {number} of the census {gap}" for gap in _findings(look))

@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.claims import not_proven, proven, records_after, uncovered_files
+from orchestrate.receipts.consistency import second_accounts, time_gaps
 from orchestrate.receipts.judgement import contradictions
 from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.statement import Receipt, Stage
@@ -100,6 +101,7 @@ def verify_record(
     problems = list(record.problems)
     problems.extend(_identity(record))
     problems.extend(_order(record.receipts))
+    problems.extend(time_gaps(record))
     problems.extend(_plan(record))
     problems.extend(_bound_files(record))
     problems.extend(_collected(record))
@@ -111,6 +113,8 @@ def verify_record(
         problems.append("the run has no closure: it is incomplete")
     else:
         problems.extend(contradictions(facts, record.stages, record.cells))
+        if facts.get("verdict") == Verdict.PASSED.label:
+            problems.extend(second_accounts(record, closure))
         problems.extend(_device(record, facts))
         problems.extend(_journal_tail(record, closure))
     problems.extend(_expectations(record, expect_closure, expect_commit))
@@ -166,6 +170,10 @@ def _plan(record: RunRecord) -> list[str]:
     source = record.plan.get("source")
     if not isinstance(source, dict) or source.get("pins_sha256") != sha256_hex(canonical_bytes(source.get("pins"))):
         found.append("the plan's source pins do not have the digest that the plan gives them")
+    pins = source.get("pins") if isinstance(source, dict) else None
+    manifest = pins.get("harness/sets/manifest.json") if isinstance(pins, dict) else None
+    if manifest is not None and manifest != record.plan.get("manifest_sha256"):
+        found.append("the plan's manifest is not the manifest among its source pins")
     return found
 
 

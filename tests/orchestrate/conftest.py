@@ -42,6 +42,8 @@ class RunBuilder:
     facts_hook: Callable[[Stage, dict[str, Any]], dict[str, Any]] = lambda _stage, facts: facts
     plan_hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda plan: plan
     journal: list[bytes] = field(default_factory=list)
+    ending: Mapping[str, Any] = field(default_factory=dict)
+    evidence_hook: Callable[[Path], None] = lambda _evidence: None
     listed: list[dict[str, Any]] = field(default_factory=list)
     clock: float = 0.0
 
@@ -114,6 +116,9 @@ class RunBuilder:
         subjects = [Subject("plan.json", sha256_hex((self.run_dir / "plan.json").read_bytes()))]
         if stage is Stage.COLLECT:
             subjects = self.evidence_subjects()
+        if stage is Stage.RUN:
+            ending = {name: self.run_facts()[name] for name in ("ended", "exit_code", "signal")}
+            self.note("run-ended", **ending | self.ending)
         facts = self.facts_hook(stage, getattr(self, f"{stage.value}_facts")())
         return self.put(stage, facts, subjects, attempt)
 
@@ -304,6 +309,7 @@ class RunBuilder:
             ],
         }
         (evidence / "node.json").write_text(json.dumps(node))
+        self.evidence_hook(evidence)
 
     def cell_rows(self, key: str) -> list[dict[str, Any]]:
         world = 4 if "|cp4" in key else 2

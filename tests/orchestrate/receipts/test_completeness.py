@@ -108,6 +108,7 @@ def test_a_measured_row_that_can_not_be_used_is_a_gap(rows, judge, change, why):
         ({"run_id": "r20260102-030405-ffffff"}, "the plan says"),
         ({"repeat": 2}, "the plan says"),
         ({"repeat": True}, "the plan says"),
+        ({"repeat": 3.0}, "the plan says"),
         ({"shape": {"tp": 1, "cp": 2, "ep": 1, "world": 2}}, "not the shape"),
         ({"shape": {"tp": 1, "cp": 4, "ep": 1, "world": 5}}, "no shape"),
         ({"shape": 4}, "no shape"),

@@ -479,6 +479,87 @@ def test_a_plan_whose_pins_do_not_match_their_digest_is_found(builder):
     assert "source pins" in why(builder(plan_hook=other_pins).build())
 
 
+# Second accounts of the same run.
+
+
+def node_says(**changes):
+    def change(evidence):
+        node = json.loads((evidence / "node.json").read_bytes())
+        for cell in node["cells"] if "status" in changes else ():
+            cell["status"] = changes["status"]
+        (evidence / "node.json").write_text(json.dumps(node | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("hook", "why_not"),
+    [
+        (node_says(status="failed"), "the node says that"),
+        (node_says(exit_code=1), "exit code was 1"),
+        (node_says(exit_code=None), "exit code was None"),
+        (node_says(stopped="SIGTERM"), "it was stopped"),
+        (node_says(cells=[]), "the node does not name exactly the cells"),
+        (node_says(run_id="r20260102-030405-ffffff"), "the node ran"),
+        (lambda evidence: (evidence / "node.json").unlink(), "there is no evidence/node.json"),
+        (lambda evidence: (evidence / "preflight.json").unlink(), "there is no evidence/preflight.json"),
+    ],
+)
+def test_passed_is_refused_where_the_node_says_otherwise(builder, hook, why_not):
+    assert why_not in why(builder(evidence_hook=hook).build())
+
+
+LOOK = {"at": "1990-01-01T00:00:00Z", "asked": [{"what": "x", "answer": "y"}], "remaining": [], "unknown": []}
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "why_not"),
+    [
+        (Stage.RUN, {"cells": []}, "the run receipt does not name exactly the cells"),
+        (Stage.RUN, {"fault": "oom"}, "has the fault 'oom'"),
+        (Stage.COLLECT, {"problem": "disk full"}, "has the problem 'disk full'"),
+        (Stage.ADMIT, {"device": "h200"}, "the device 'h200' was admitted"),
+        (Stage.CLOSURE, {"teardown": {"confirmed": False, "remaining": []}}, "says of the teardown"),
+        (Stage.CLOSURE, {"teardown": {"confirmed": True, "remaining": ["process 7"]}}, "says of the teardown"),
+        (Stage.CENSUS, {"looks": [LOOK, LOOK | {"at": "1990-01-01T00:00:03Z"}]}, "outside of the time of the census"),
+        (Stage.CENSUS, {"looks": [LOOK | {"asked": [None]}] * 2}, "asked nothing"),
+    ],
+)
+def test_passed_is_refused_where_a_receipt_says_otherwise(builder, stage, change, why_not):
+    made = builder(facts_hook=lambda at, said: said | change if at is stage else said)
+    assert why_not in why(made.build())
+
+
+@pytest.mark.parametrize("ending", [{"ended": "deadline"}, {"exit_code": 1}, {"fault": "oom"}])
+def test_passed_is_refused_where_the_journal_says_otherwise(builder, ending):
+    assert "the journal says that the payload ended" in why(builder(ending=ending).build())
+
+
+def test_a_plan_that_pins_nothing_or_contradicts_itself_can_not_pass(builder):
+    def no_pins(plan):
+        return plan | {"source": plan["source"] | {"pins": {}, "pins_sha256": sha256_hex(canonical_bytes({}))}}
+
+    def other_manifest(plan):
+        pins = {"harness/sets/manifest.json": "5" * 64}
+        return plan | {"source": plan["source"] | {"pins": pins, "pins_sha256": sha256_hex(canonical_bytes(pins))}}
+
+    assert "pins no source file" in why(builder("a", plan_hook=no_pins).build())
+    assert "is not the manifest among its source pins" in why(builder("b", plan_hook=other_manifest).build())
+    environment = {"environment": {"REPEAT": "7"}}
+    assert "REPEAT='7'" in why(builder("c", plan_hook=lambda plan: plan | environment).build())
+
+
+def test_a_receipt_that_ends_before_it_starts_is_found(builder):
+    made = builder()
+    made.build(until=Stage.CENSUS)
+    data = json.loads(receipt_of(made.run_dir, Stage.CENSUS).read_bytes())
+    receipt_of(made.run_dir, Stage.CENSUS).unlink()
+    data["predicate"]["ended_at"] = "1999-01-01T00:00:00Z"
+    canonical = canonical_bytes(data)
+    (made.run_dir / "receipts" / f"{sha256_hex(canonical)}.json").write_bytes(canonical)
+    assert "ends before it starts" in why(made.run_dir)
+
+
 # The journal.
 
 
