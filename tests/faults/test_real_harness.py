@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,14 +71,13 @@ def progress(run):
 
 
 def ranks(run):
-    """The pids of the ranks, by the RANK that torchrun gives each."""
+    """The pids of the ranks, which are named after their number."""
     found = {}
     for pid in run.alive():
         try:
-            with open(f"/proc/{pid}/environ", "rb") as stream:  # noqa: PTH123
-                environ = dict(entry.partition(b"=")[::2] for entry in stream.read().split(b"\0"))
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:
             continue
-        if b"RANK" in environ:
-            found.setdefault(int(environ[b"RANK"]), pid)
-    return [pid for _, pid in sorted(found.items())]
+        if re.fullmatch(r"rank\d+", name):
+            found[name] = pid
+    return [found[name] for name in sorted(found)]
