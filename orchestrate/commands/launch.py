@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
 from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
+from orchestrate.commands.saying import say
 from orchestrate.commands.selection import cell_selection_options, selected
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
@@ -96,20 +96,19 @@ def command(
         ).start()
     except (NotRunError, UnsatisfiableError) as error:
         if as_json:
-            click.echo(json.dumps(_refused_as_json(error, len(selection.cells)), sort_keys=True))
-        click.echo(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
+            say(json.dumps(_refused_as_json(error, len(selection.cells)), sort_keys=True))
+        say(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
         return error.exit_code
     finally:
         progress.close()
     if as_json:
-        with suppress(OSError):  # nobody reads any more; the exit code still tells
-            click.echo(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
+        say(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
     if launched.run is None or launched.closed is None:
-        click.echo(f"stopped by {launched.stopped_by} before anything was made", err=True)
+        say(f"stopped by {launched.stopped_by} before anything was made", err=True)
         return Verdict.CANCELLED.exit_code
     progress.verdict(summary_of(launched.run, launched.closed))
     if launched.closed.remedy:
-        click.echo(f"remedy: {launched.closed.remedy}", err=True)
+        say(f"remedy: {launched.closed.remedy}", err=True)
     return exit_code_of(launched.closed)
 
 

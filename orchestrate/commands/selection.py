@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from orchestrate.cells.cell_set import Selection, select
+from orchestrate.commands.saying import say
 
 __all__ = ["cell_selection_options", "selected"]
 
@@ -40,9 +41,9 @@ def selected(cell_set: str | None, groups: str | None, *, default: str | None = 
     """
     selection = select(cell_set, groups, os.environ, default=default)
     for note in selection.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     for cell, reason in selection.excluded:
-        click.echo(f"note: {cell.key} is excluded: {reason}", err=True)
+        say(f"note: {cell.key} is excluded: {reason}", err=True)
     return selection
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
+from orchestrate.commands.saying import say
 from orchestrate.receipts.verify import Verification, verify_run
 
 __all__ = ["command"]
@@ -38,17 +39,17 @@ def command(
         locate_run(run, runs_dir), expect_closure=expect_closure, expect_commit=commit, require_passed=require_passed
     )
     if as_json:
-        click.echo(json.dumps(found.as_json(), sort_keys=True))
+        say(json.dumps(found.as_json(), sort_keys=True))
     _explain(found, to_stderr=as_json)
     return 0 if found.holds else 1
 
 
 def _explain(found: Verification, *, to_stderr: bool) -> None:
     head = "HOLDS" if found.holds else "DOES NOT HOLD"
-    click.secho(f"receipts {head}", fg="green" if found.holds else "red", bold=True, err=to_stderr)
+    say(click.style(f"receipts {head}", fg="green" if found.holds else "red", bold=True), err=to_stderr)
     verdict = found.verdict
     said = verdict.label.upper() if found.closure_sha256 else f"{verdict.label.upper()} (there is no closure)"
-    click.secho(f"verdict  {said}  {verdict.meaning}", fg=verdict.colour, bold=True, err=to_stderr)
+    say(click.style(f"verdict  {said}  {verdict.meaning}", fg=verdict.colour, bold=True), err=to_stderr)
     for name, value in (
         ("run", found.run_id),
         ("cells", found.test_verdict.label),
@@ -56,16 +57,16 @@ def _explain(found: Verification, *, to_stderr: bool) -> None:
         ("commit", found.commit),
         ("closure", found.closure_sha256),
     ):
-        click.echo(f"{name:8} {_shown(value)}", err=to_stderr)
+        say(f"{name:8} {_shown(value)}", err=to_stderr)
     for title, lines in (
         ("problems", found.problems),
         ("what the receipts prove", found.proves),
         ("what they do not prove", found.does_not_prove),
     ):
         if lines:
-            click.echo(f"\n{title}:", err=to_stderr)
+            say(f"\n{title}:", err=to_stderr)
         for line in lines:
-            click.echo(f"  - {_shown(line)}", err=to_stderr)
+            say(f"  - {_shown(line)}", err=to_stderr)
 
 
 def _shown(value: str | None) -> str:

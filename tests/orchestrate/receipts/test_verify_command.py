@@ -1,7 +1,11 @@
 """`orchestrate verify`: the exit code says whether the receipts hold, and both outputs say the verdict."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +83,18 @@ def test_a_run_is_found_by_its_id_in_the_runs_directory(builder, verify):
 def test_no_such_run_is_an_error_that_names_it(tmp_path, verify):
     with pytest.raises(RunNotFoundError, match="r-none"):
         verify("r-none", "--runs-dir", tmp_path)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize("good", [True, False])
+def test_nobody_who_reads_and_a_full_disk_leave_the_exit_code_alone(builder, flags, good):
+    run_dir = builder().build()
+    if not good:
+        (run_dir / "plan.json").write_bytes(b"{}")
+    reading, closed = os.pipe()
+    os.close(reading)
+    with Path("/dev/full").open("wb") as full:
+        for out, err in ((closed, closed), (full, full)):
+            command = [sys.executable, "-m", "orchestrate", "verify", str(run_dir), *flags]
+            assert subprocess.run(command, stdout=out, stderr=err, check=False).returncode == (0 if good else 1)
+    os.close(closed)
