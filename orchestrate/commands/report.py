@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
+from orchestrate.commands.saying import say
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.receipts.record import RunRecord, load_record
@@ -51,17 +53,32 @@ def command(run: str, output: Path, certificate: Path | None, runs_dir: Path, as
     held = None if certificate is None else _certificate_of(certificate, found.run_id)
     page = render_page(record, found, made_at=datetime.now(UTC), live=_is_live(record), certificate=held)
     if str(output) == "-":
-        click.echo(page, nl=False)
+        say(page.removesuffix("\n"))
         return 0
     try:
-        output.write_text(page, encoding="utf-8")
+        _write_whole(output, page.encode("utf-8", errors="replace"))
     except OSError as error:
         raise UsageError(f"{output} can not be written: {error.strerror}", remedy="choose another --output") from error
     if as_json:
         said = {"report": str(output), "run_id": found.run_id, "verdict": found.verdict.label, "holds": found.holds}
-        click.echo(json.dumps(said, sort_keys=True))
-    click.echo(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
+        say(json.dumps(said, sort_keys=True))
+    say(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
     return 0
+
+
+def _write_whole(output: Path, data: bytes) -> None:
+    """Write `data` to a name beside `output` and put it in its place: a page is there whole, or the old one stays."""
+    target = output.resolve()
+    if target.exists() and not target.is_file():  # a device or a pipe is written to, not replaced
+        target.write_bytes(data)
+        return
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(target)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _certificate_of(path: Path, run_id: str | None) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.verify import Verification
 from orchestrate.report.certificate_page import certificate_section
 from orchestrate.report.view import BELOW, make_view
-from orchestrate.report.words import short
+from orchestrate.report.words import printable, short
 
 __all__ = ["render_page"]
 
@@ -33,8 +33,9 @@ def render_page(
 
     `certificate` is one that this run measured, checked already: its pictures and tables come last on the page.
 
-    Whatever the record holds is text on the page and never markup: the template escapes every value, and the page's
-    content security policy allows nothing but its own style sheet.
+    Whatever the record holds is text on the page and never markup, and no character of it steers how others are shown:
+    the template escapes every value, control and format characters become `?`, and the page's content security policy
+    allows nothing but its own style sheet.
     """
     environment = Environment(
         loader=PackageLoader("orchestrate.report"),
@@ -50,7 +51,7 @@ def render_page(
         part, css = certificate_section(certificate)
         style += css
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("report.html").render(
+    page = environment.get_template("report.html").render(
         view=make_view(record, found, live=live),
         found=found,
         style=style,
@@ -60,6 +61,7 @@ def render_page(
         version=__version__,
         certificate=Markup(part),  # noqa: S704  # made by a template that escapes every value
     )
+    return printable(page)
 
 
 def _milliseconds(value: float) -> str:

@@ -117,6 +117,8 @@ def candidate_plot(measured: Sequence[Measured]) -> Plot | None:
     low, high = min(times), max(times)
     if low == high:
         low, high = low * 0.99, high * 1.01
+    if low == high:  # so small that a hundredth of it is nothing
+        low, high = low - 1, high + 1
     medians = {
         one.label: median(one.elapsed_ms.values()) for one in measured if one.role == "candidate" and one.elapsed_ms
     }

@@ -64,7 +64,8 @@ class View:
     """Everything that the template shows.
 
     `headline`, `tone` (a verdict's label, for the colour) and `meaning` are the banner; a run whose receipts do not
-    hold never shows the verdict that it claims as its own. `teardown` is `proven`, `not needed` or `not proven`.
+    hold never shows the verdict that it claims as its own. `changed` says what the tree had beyond the commit, empty
+    where it was clean. `teardown` is `proven`, `not needed` or `not proven`.
     """
 
     record: RunRecord
@@ -85,6 +86,7 @@ class View:
     closures: tuple[Receipt, ...]
     environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     exclusions: tuple[tuple[str, str], ...]
+    changed: str
 
 
 def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
@@ -96,6 +98,8 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
     looks = tuple(_look(look) for look in _objects(census.get("looks")))
     gone = _teardown(record, found)
     headline, tone, meaning = _banner(record, found, live=live)
+    said = _object(record.plan.get("source")).get("dirty")
+    dirty = said if isinstance(said, bool) else None
     return View(
         record=record,
         found=found,
@@ -120,6 +124,7 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
         exclusions=tuple(
             (_text(item.get("key")), _text(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
         ),
+        changed={True: "with changes not committed", False: ""}.get(dirty, "and perhaps changes"),
     )
 
 

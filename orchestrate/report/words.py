@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["byte_size", "clean", "duration", "short"]
+import unicodedata
+
+__all__ = ["byte_size", "clean", "duration", "printable", "short"]
 
 
 def clean(value: object) -> str:
     """`value` as one line of text that can not steer a terminal: control characters become `?`, 300 characters."""
     text = value if isinstance(value, str) else str(value)
     return "".join(character if character.isprintable() else "?" for character in text[:300])
+
+
+def printable(text: str) -> str:
+    """`text` with every character that steers how others are shown, or that UTF-8 can not say, as `?`.
+
+    Those are control characters but for newline and tab, format characters (bidirectional controls among them), line
+    separators and lone surrogates.
+    """
+    steering = {each for each in set(text) - {"\n", "\t"} if unicodedata.category(each) in _STEERING}
+    return text.translate(dict.fromkeys(map(ord, steering), "?"))
+
+
+_STEERING = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def duration(seconds: float) -> str:

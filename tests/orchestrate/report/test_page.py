@@ -338,3 +338,53 @@ def test_rows_of_a_linked_evidence_folder_are_not_read(builder, tmp_path):
     shutil.move(rows, outside)
     rows.symlink_to(outside)
     assert "it left no evidence" in Elements(page_of(run_dir)).text
+
+
+def rewrite_header(run_dir, key, **changes):
+    path = run_dir / "evidence" / "cells" / slug(key) / "rows.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps(json.loads(first) | changes) + "\n" + "".join(others))
+
+
+@pytest.mark.parametrize("steering", ["\u202e", "\u0000", "\u2028", "\u2066", "\x1b", "\ud800", "\u200b"])
+def test_no_character_of_the_evidence_steers_how_others_are_shown(builder, tmp_path, steering):
+    made = builder()
+    run_dir = made.build()
+    rewrite_header(run_dir, made.keys[0], dtype=f"odd{steering}type")
+    output = tmp_path / "page.html"
+    assert cli.main(["report", str(run_dir), "-o", str(output)], standalone_mode=False) == 0
+    text = output.read_text(encoding="utf-8")
+    assert "odd?type" in text
+    assert steering not in text
+
+
+def test_a_page_that_can_not_be_written_leaves_the_old_one_whole(builder, tmp_path, monkeypatch):
+    run_dir, output = builder().build(), tmp_path / "page.html"
+    output.write_text("the old page")
+
+    def full(_path, _data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(UsageError, match="can not be written"):
+        cli.main(["report", str(run_dir), "-o", str(output)], standalone_mode=False)
+    assert [each.name for each in tmp_path.glob("*.html*")] == ["page.html"]
+    assert output.read_text() == "the old page"
+
+
+@pytest.mark.parametrize("time", [5e-324, 1e-300, 1e9])
+def test_equal_times_of_any_size_are_drawn(time):
+    plot = candidate_plot([Measured("one", "candidate", {0: time, 1: time})])
+    assert plot is not None
+    assert plot.strips[0].median == 50.0
+
+
+@pytest.mark.parametrize(("dirty", "said"), [(True, "with changes not committed"), (None, "and perhaps changes")])
+def test_the_banner_names_no_commit_as_if_nothing_was_changed(builder, dirty, said):
+    assert f"c0ffee000000 {said}" in Elements(page_of(builder(dirty=dirty).build())).text
+
+
+def test_the_banner_of_a_clean_tree_names_the_commit_alone(builder):
+    text = Elements(page_of(builder().build())).text
+    assert "with changes" not in text
+    assert "perhaps changes" not in text
