@@ -47,7 +47,7 @@ def check_tools() -> None:
     if not sys.platform.startswith("linux"):
         raise UnsatisfiableError(
             f"the local backend needs Linux (/proc, flock, subreapers); this is {sys.platform}",
-            remedy="run on a Linux machine, or use --backend sky or --backend k8s",
+            remedy="run on a Linux machine, or `orchestrate render --backend sky|k8s` for one that has what it needs",
         )
     if shutil.which("timeout") is None:
         raise UnsatisfiableError("there is no `timeout` command here", remedy="apt install coreutils")
@@ -74,7 +74,8 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
         have = ", ".join(gpu.name for gpu in found) or "no NVIDIA GPU"
         raise UnsatisfiableError(
             f"the cell set needs {ranks}x H200 and this machine has {have}",
-            remedy="use --backend sky or k8s where such GPUs are, or a set for cpu (`orchestrate cells list`)",
+            remedy="`orchestrate render --backend sky|k8s` for where such GPUs are, or launch a set for cpu "
+            "(`orchestrate cells list`)",
         )
     free = [gpu for gpu in wanted if gpu.memory_used_mib < _IDLE_MIB]
     if len(free) < ranks:

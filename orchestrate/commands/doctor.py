@@ -82,9 +82,9 @@ def _checks(runs_dir: Path) -> Iterator[Check]:
     for module, extra in (("sky", "sky"), ("kubernetes", "k8s")):
         there = importlib.util.find_spec(module) is not None
         yield Check(
-            f"backend {extra}",
+            f"client of {extra}",
             there,
-            "installed" if there else "not installed",
+            f"{'installed' if there else 'not installed'}; `orchestrate render` needs none, `launch` runs here only",
             f"pip install 'orchestrate[{extra}]'",
             needed=False,
         )
