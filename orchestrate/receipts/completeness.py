@@ -200,7 +200,7 @@ class _Reading:
         return world
 
     def compare_names(self, where: str, row: dict[str, Any], cell: Cell) -> None:
-        wanted = {
+        wanted: dict[str, dict[str, object]] = {
             "workload": {"name": cell.workload, "group": cell.group},
             "model": {"name": cell.model, "layers": cell.layers},
         }

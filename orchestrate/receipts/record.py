@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from orchestrate.cells.cell import slug
 from orchestrate.errors import ReceiptError
@@ -183,8 +183,7 @@ def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         record.problems.append("the plan does not list its cells, each once")
         return ()
-    is_count = isinstance(repeat, int) and not isinstance(repeat, bool) and 1 <= repeat <= _MAX_REPEAT
-    if not is_count or not isinstance(run_id, str):
+    if not _is_count(repeat) or not isinstance(run_id, str):
         record.problems.append(f"the plan has no run_id, or no number of rounds from 1 to {_MAX_REPEAT}")
         return ()
     candidates = plan.get("candidates")
@@ -201,6 +200,10 @@ def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
             record.problems.append(f"the plan has no candidates of {key!r}, which reads no corpus")
         expected.append(Expected(key, run_id, repeat, None if labels is None else tuple(labels)))
     return tuple(expected)
+
+
+def _is_count(repeat: object) -> TypeGuard[int]:
+    return isinstance(repeat, int) and not isinstance(repeat, bool) and 1 <= repeat <= _MAX_REPEAT
 
 
 def _corpora(plan: Mapping[str, Any]) -> set[object]:

@@ -98,8 +98,7 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
     looks = tuple(_look(look) for look in _objects(census.get("looks")))
     gone = _teardown(record, found)
     headline, tone, meaning = _banner(record, found, live=live)
-    said = _object(record.plan.get("source")).get("dirty")
-    dirty = said if isinstance(said, bool) else None
+    dirty = _object(record.plan.get("source")).get("dirty")
     return View(
         record=record,
         found=found,
@@ -124,7 +123,7 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
         exclusions=tuple(
             (_text(item.get("key")), _text(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
         ),
-        changed={True: "with changes not committed", False: ""}.get(dirty, "and perhaps changes"),
+        changed="" if dirty is False else "with changes not committed" if dirty is True else "and perhaps changes",
     )
 
 
