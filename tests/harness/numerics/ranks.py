@@ -35,7 +35,7 @@ COUNTED = tuple(range(100, 140))
 ROWS = {
     "grpo-tiny": load_rows("cal-grpo-tiny", None),
     "hetero-tiny": load_rows("cal-hetero-tiny", None),
-    "text g6": load_rows("cal-text", 6),
+    "text g0": load_rows("cal-text", 0),
     "identical rows": (COUNTED[:19], COUNTED[:19], COUNTED[:19]),
     "a row that is a prefix of another": (COUNTED[:21], (*COUNTED[:21], 7, 8, 9), COUNTED[:9], (*COUNTED[:9], 5)),
     # Nested nodes of one or two tokens: a convolution of four taps reaches through three ancestors.
@@ -44,7 +44,7 @@ ROWS = {
     "one token": ((3,),),
     "a single row": (COUNTED,),
 }
-SMOKE = ("grpo-tiny", "hetero-tiny", "text g6")
+SMOKE = ("grpo-tiny", "hetero-tiny", "text g0")
 
 
 def main(rank: int, store_file: Path, output: Path) -> None:
