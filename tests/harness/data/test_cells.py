@@ -37,7 +37,7 @@ def test_smoke_has_a_grpo_shape_a_heterogeneous_one_and_a_corpus_group_at_cp4_an
     assert cells == [
         ("cal-grpo-tiny", 1, 4, None),
         ("cal-hetero-tiny", 1, 4, None),
-        ("cal-text", 1, 4, 4),
+        ("cal-text", 1, 4, 0),
         ("cal-grpo-tiny", 2, 1, None),
     ]
 
