@@ -70,6 +70,7 @@ class NodeRun:
         self._env = env
         self._check = check or (lambda: look(job.device, job.slots, env))
         self._fingerprint = ""
+        self._sources = ""
         self._running: list[_Running] = []
         self._records: dict[str, dict[str, Any]] = {}
 
@@ -82,7 +83,7 @@ class NodeRun:
         job = self._job
         job.evidence.mkdir(parents=True, exist_ok=True)
         become_subreaper()
-        sources = source_digest()
+        self._sources = sources = source_digest()
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch, _stop_requests(job.lifeline_fd) as requests:
             try:
                 self._event("node-started", cell_set=job.cell_set, cells=[cell.key for cell in job.cells])
@@ -142,6 +143,7 @@ class NodeRun:
         launcher += ["--fork-ranks", "1" if self._job.device == "cpu" else "0"]
         launcher += ["--nnodes", "1", "--nproc-per-node", str(cell.ranks), "--max-restarts", "0"]
         launcher += ["--rdzv-backend", "loopback", "--rdzv-id", cell.slug, "--local-addr", "127.0.0.1"]
+        sources = source_digest()  # before: each cell imports the files anew
         with (directory / "stdout.log").open("wb") as log:
             process = subprocess.Popen(
                 [
@@ -158,7 +160,8 @@ class NodeRun:
                 env=self._environment(mark, slots, scratch),
                 start_new_session=True,  # so that a Ctrl-C at a terminal comes to the node alone
             )
-        started = _Running(cell, slots, process, mark, StallWatch(self._job.budgets, time.monotonic()), utc_now())
+        stall_watch = StallWatch(self._job.budgets, time.monotonic())
+        started = _Running(cell, slots, process, mark, stall_watch, utc_now(), sources)
         for other in self._running:
             other.ran_with.add(cell.key)
             started.ran_with.add(other.cell.key)
@@ -232,7 +235,11 @@ class NodeRun:
         rows = read_rows(directory / "rows.jsonl")
         end = rows[-1] if rows and rows[-1].get("row") == "end" else None
         ended = Ended(running.process.poll(), _read_json(directory / "failures.json"), end, stall, stopped)
-        self._record(running, classify(ended), len(rows))
+        outcome = classify(ended)
+        if outcome.status is CellStatus.COMPLETE and {running.sources, source_digest()} != {self._sources}:
+            reason = "source files of the harness changed while the node ran"
+            outcome = Outcome(CellStatus.FAILED, reason, outcome.exit_code, outcome.signal)
+        self._record(running, outcome, len(rows))
 
     def _record(self, running: _Running, outcome: Outcome, rows: int) -> None:
         cell = running.cell
@@ -318,6 +325,7 @@ class _Running:
     mark: str
     watch: StallWatch
     started_at: str
+    sources: str
     ran_with: set[str] = field(default_factory=set)
     shown: int = 0
 

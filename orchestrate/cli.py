@@ -59,11 +59,22 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line. What a subcommand returns is the exit code, from the table in `orchestrate/verdict.py`."""
+    _open_standard_streams()
     try:
         code = _run()
     except OSError as error:
         code = _unwritten(error)
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed: no file of ours may come to lie on its descriptor."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def _run() -> int:

@@ -95,13 +95,15 @@ def files_named_after(words: Iterable[str], pids: Iterable[int], since_s: float)
     """The files under `/dev/shm` whose name says that they are ours.
 
     The name holds one of `words` (run id, token); or one of our pids stands in it as a number, as in torch's own
-    `torch_<pid>_...`, and the file is of this user and not older than the run (`since_s`, wall clock in seconds).
+    `torch_<pid>_...`, and the file is of this user, not older than the run (`since_s`, wall clock in seconds), and held
+    by no living process: a number in a name is a weak mark, and whoever holds the file after us is somebody else.
     """
     wanted, numbers = tuple(words), {str(pid) for pid in pids}
     found = set()
     for file in shared_files():
         name = Path(file.path).name
-        if any(word in name for word in wanted) or (numbers & set(_NUMBER.findall(name)) and _made(file, since_s)):
+        named = any(word in name for word in wanted)
+        if named or (numbers & set(_NUMBER.findall(name)) and _made(file, since_s) and not _is_held(file)):
             found.add(file)
     return found
 
@@ -178,6 +180,12 @@ def _made(file: SharedFile, since_s: float) -> bool:
     except OSError:
         return False
     return found.st_uid == os.geteuid() and found.st_mtime >= since_s
+
+
+def _is_held(file: SharedFile) -> bool:
+    """Whether a living process has the file open or mapped."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  # names, not paths
+    return any(file.path in _shared_paths(pid) for pid in pids)
 
 
 def _socket_inodes(pid: int) -> list[int]:

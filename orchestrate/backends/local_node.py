@@ -27,7 +27,7 @@ __all__ = [
     "torch_version",
 ]
 
-INSTALL_HARNESS = "pip install 'orchestrate[harness]'"
+INSTALL_HARNESS = "pip install -c constraints.txt -e '.[harness]', in the checkout"
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ class Closing:
                 missing=missing_stages(self.receipts),
                 unconfirmed=(*remaining, *unknown),
                 problems=self._problems,
+                told=[f"{word.key}: {word.reason}" for word in collected.words if word.reason],
             )
         )
         return self._write(Closed(decision, None, collected, census, remaining, unknown, ending.remedy))

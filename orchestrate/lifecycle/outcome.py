@@ -45,7 +45,8 @@ class Known:
     """What `decide` looks at.
 
     `cancelled` says, in words, who stopped the run or who was lost, at whatever stage (None: nobody).
-    `ran` says that a payload was started. `statuses` are the node's words on its cells, `gaps` what keeps the evidence
+    `ran` says that a payload was started. `statuses` are the node's words on its cells, `told` its reasons for those
+    that are not complete, `gaps` what keeps the evidence
     from being complete, `changed` the source files that changed during the run, `missing` the stages without a
     receipt, `unconfirmed` what may still exist (or could not be looked for), `problems` what went wrong while closing.
     """
@@ -59,6 +60,7 @@ class Known:
     missing: Sequence[str]
     unconfirmed: Sequence[str]
     problems: Sequence[str]
+    told: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def _cells(known: Known) -> tuple[Verdict, str]:
         if ending.exit_code == 0:
             return Verdict.INCOMPLETE, (known.gaps or ["a cell did not end as complete"])[0]
         by_code = _BY_EXIT_CODE.get(ending.exit_code or -1, Verdict.INFRASTRUCTURE)
-        return by_code, f"the node's exit code is {ending.exit_code}{_first_gap(known)}"
+        return by_code, f"the node's exit code is {ending.exit_code}{_first_cause(known)}"
     worst = next((verdict for status, verdict in _BY_STATUS.items() if status in known.statuses), None)
     if ending.fault is not None:
         return worst or Verdict.INFRASTRUCTURE, ending.fault
@@ -139,5 +141,7 @@ def _result(known: Known, tests: Verdict, why: str) -> tuple[Verdict, str]:
             return (Verdict.INFRASTRUCTURE if ending.fault is not None else tests), why
 
 
-def _first_gap(known: Known) -> str:
-    return f": {known.gaps[0]}" if known.gaps else ""
+def _first_cause(known: Known) -> str:
+    """What the node itself said went wrong; where it said nothing, what is missing from the evidence."""
+    causes = [*known.told, *known.gaps]
+    return f": {causes[0]}" if causes else ""

@@ -154,3 +154,18 @@ def test_the_drawn_exception_tree_is_the_real_one():
         parent = exception.__mro__[1]
         if parent is not Exception:
             assert tree.index(parent.__name__) < tree.index(exception.__name__)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_closed_standard_stream_changes_no_exit_code_and_no_file_takes_its_place(tmp_path, closed):
+    script = (
+        "import os, sys, orchestrate.cli as c\n"
+        "sys.argv = ['orchestrate', 'cells', 'list']\n"
+        "opened = []\n"
+        "c._run, run = (lambda: opened.append(open(sys.path[-1]).fileno()) or run()), c._run\n"
+        "sys.path.append(os.devnull)\n"
+        "try:\n    c.main()\n"
+        "except SystemExit as stop:\n    os._exit(stop.code if opened[0] > 2 else 99)\n"
+    )
+    done = subprocess.run(["sh", "-c", f'"{sys.executable}" -c "$0" {closed}', script], check=False, cwd=tmp_path)
+    assert done.returncode == 0

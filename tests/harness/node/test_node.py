@@ -71,6 +71,31 @@ def test_a_signal_ends_every_process_and_node_json_says_what_happened(stub_node,
     assert result["cells"][2]["started_at"] is None
 
 
+CHANGED_AND_RESTORED = """
+import runpy, sys
+import harness.node_run
+digests = iter(["planned", "planned", "planned", "changed", "planned", "planned"])  # node, two per cell, node
+harness.node_run.source_digest = lambda: next(digests)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_source_that_changed_for_one_cell_alone_fails_that_cell(tmp_path):
+    evidence, stub = tmp_path / "evidence", Path(__file__).parent / "stub_node.py"
+    cells = ["complete:4", "complete:4"]
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGED_AND_RESTORED, str(stub), str(evidence), "120", "-", *cells],
+        env={**os.environ, "RUN_ID": "changed"},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, second = json.loads((evidence / "node.json").read_text())["cells"]
+    assert first["status"] == "complete"
+    assert (second["status"], second["reason"]) == ("failed", "source files of the harness changed while the node ran")
+
+
 def test_a_second_signal_does_not_skip_the_end_of_the_ranks(stub_node):
     node = stub_node("stubborn:2")
     node.wait_for_ranks("0-stubborn", 2)

@@ -90,6 +90,16 @@ def test_a_name_with_our_pid_as_a_number_is_ours_only_when_it_is_not_older_than_
         other.unlink()
 
 
+def test_a_file_with_our_pid_in_its_name_that_somebody_still_holds_is_not_ours():
+    path = SHARED_MEMORY / f"foreign-{os.getpid()}-{secrets.randbits(20)}"
+    try:
+        with path.open("w"):
+            assert str(path) not in {file.path for file in files_named_after((), [os.getpid()], time.time() - 60)}
+        assert str(path) in {file.path for file in files_named_after((), [os.getpid()], time.time() - 60)}
+    finally:
+        path.unlink()
+
+
 def test_samples_survive_the_journal(shared_file):
     before, after = Samples(), Samples()
     with shared_file.open("w"), socket.create_server(("127.0.0.1", 0)) as server:

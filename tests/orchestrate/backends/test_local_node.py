@@ -64,7 +64,7 @@ def test_a_missing_package_comes_with_the_line_that_installs_it(monkeypatch, mis
     monkeypatch.setattr(local_node.importlib.util, "find_spec", lambda name: None if name == missing else real(name))
     with pytest.raises(UnsatisfiableError) as caught:
         check_tools()
-    assert caught.value.remedy == "pip install 'orchestrate[harness]'"
+    assert "pip install -c constraints.txt -e '.[harness]'" in caught.value.remedy
 
 
 def test_a_missing_timeout_command_is_told(tmp_path, monkeypatch):
