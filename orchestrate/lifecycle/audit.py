@@ -108,6 +108,8 @@ def plan_audit(runs_dir: Path, temp_base: Path, wanted: Filter, now: datetime) -
     except OSError as error:
         owned = []
         unknown.append(f"the processes and folders of this machine can not be looked at: {error}")
+    if runs_dir.exists() and not runs_dir.is_dir():
+        unknown.append(f"the runs directory {runs_dir} is not a directory")
     by_run = {item.run_id: item for item in owned}
     findings = []
     for head in list_runs(runs_dir):

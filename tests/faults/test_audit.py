@@ -80,6 +80,14 @@ def test_a_run_without_any_local_state_is_found_with_its_owner_and_reaped_when_n
     assert audit(bed, "--run", run.run_name)[1] == {}
 
 
+def test_a_runs_directory_that_is_none_could_not_be_looked_at(bed):
+    path = bed.folder / "a file"
+    path.touch()
+    code, out, _ = bed.command("audit", "--runs-dir", str(path))
+    assert code == 70
+    assert "is not a directory" in out
+
+
 def test_what_has_not_expired_is_not_reaped_unless_named(bed, stray):
     run_id, child = stray(FUTURE)
     code, findings = audit(bed)
