@@ -219,8 +219,11 @@ class NodeRun:
         deadline = time.monotonic() + _STACKS_S
         while time.monotonic() < deadline and not all(_has_content(stacks / f"rank{rank}.txt") for rank in pids):
             time.sleep(0.05)
+        # Every rank waits for one that is stopped; that one alone does not answer.
+        silent = [rank for rank in sorted(pids) if not _has_content(stacks / f"rank{rank}.txt")]
+        told = f"; no stack came from rank {', '.join(map(str, silent))}" if silent else ""
         end_family(running.members, grace_s=0, kill_s=_KILL_S)
-        self._finish(running, stall=str(stall))
+        self._finish(running, stall=f"{stall}{told}")
 
     def _finish(self, running: _Running, *, stall: str | None = None, stopped: str | None = None) -> None:
         end_family(running.members, grace_s=0, kill_s=_KILL_S)

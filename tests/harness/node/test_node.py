@@ -146,6 +146,14 @@ def test_a_rank_without_progress_leaves_its_stack_and_is_ended_as_hung(stub_node
     assert node.alive() == []
 
 
+def test_a_stopped_rank_that_the_others_wait_for_is_named_by_its_silence(stub_node):
+    node = stub_node("hang:3", step_s=1.5)
+    os.kill(node.wait_for_ranks("0-hang", 3)[2]["pid"], signal.SIGSTOP)
+    assert node.wait() == 3
+    assert node.result()["cells"][0]["reason"].endswith("; no stack came from rank 2")
+    assert node.alive() == []
+
+
 def test_a_cell_that_never_settled_is_its_own_outcome(stub_node):
     node = stub_node("unsettled:2")
     assert node.wait() == 4
