@@ -29,6 +29,7 @@ __all__ = [
     "files_named_after",
     "held_ports",
     "held_shared_files",
+    "is_held",
     "listening",
     "shared_files",
 ]
@@ -103,7 +104,7 @@ def files_named_after(words: Iterable[str], pids: Iterable[int], since_s: float)
     for file in shared_files():
         name = Path(file.path).name
         named = any(word in name for word in wanted)
-        if named or (numbers & set(_NUMBER.findall(name)) and _made(file, since_s) and not _is_held(file)):
+        if named or (numbers & set(_NUMBER.findall(name)) and _made(file, since_s) and not is_held(file)):
             found.add(file)
     return found
 
@@ -115,6 +116,12 @@ def shared_files() -> set[SharedFile]:
             return {SharedFile(entry.path, entry.inode()) for entry in entries if entry.is_file(follow_symlinks=False)}
     except FileNotFoundError:
         return set()
+
+
+def is_held(file: SharedFile) -> bool:
+    """Whether a living process has the file open or mapped."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  # names, not paths
+    return any(file.path in _shared_paths(pid) for pid in pids)
 
 
 def exists(file: SharedFile) -> bool:
@@ -180,12 +187,6 @@ def _made(file: SharedFile, since_s: float) -> bool:
     except OSError:
         return False
     return found.st_uid == os.geteuid() and found.st_mtime >= since_s
-
-
-def _is_held(file: SharedFile) -> bool:
-    """Whether a living process has the file open or mapped."""
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  # names, not paths
-    return any(file.path in _shared_paths(pid) for pid in pids)
 
 
 def _socket_inodes(pid: int) -> list[int]:

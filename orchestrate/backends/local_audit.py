@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrate.backends.leftovers import SharedFile, TempFolder, shared_files
+from orchestrate.backends.leftovers import SharedFile, TempFolder, exists, held_shared_files, is_held, shared_files
 from orchestrate.backends.members import TOKEN_VARIABLE, Members, end_members
 from orchestrate.backends.process_table import Process, environment, processes, ticks_since_boot
 
@@ -63,10 +63,12 @@ def reap_owned(owned: Owned, *, grace_s: float = 3.0, kill_s: float = 8.0) -> tu
     Each process is signalled by pid and start time, each folder removed only while it still carries the run's mark.
     """
     left: list[str] = []
+    held: set[SharedFile] = set()
     if owned.token:
         members = Members(owned.token)
         for process in owned.processes:
             members.recall(process)
+        held = held_shared_files(members.look().alive)
         ended = end_members(members.look, grace_s=grace_s, kill_s=kill_s)
         left.extend(f"process {process.pid} {process.name}" for process in ended.left)
         left.extend(ended.refused)
@@ -79,7 +81,8 @@ def reap_owned(owned: Owned, *, grace_s: float = 3.0, kill_s: float = 8.0) -> tu
             folder.remove()
         except OSError as error:
             left.append(f"temp-folder {folder.path}: {error}")
-    for file in owned.shared_files:
+    orphaned = (file for file in held if exists(file) and not is_held(file))
+    for file in {*owned.shared_files, *orphaned}:
         try:
             Path(file.path).unlink(missing_ok=True)
         except OSError as error:

@@ -74,8 +74,11 @@ def test_a_run_without_any_local_state_is_found_with_its_owner_and_reaped_when_n
     assert (code, finding["owner"], finding["live"]) == (1, "tester@bed", False)
     kinds = {item.split()[0] for item in finding["items"]}
     assert {"process", "temp-folder"} <= kinds
+    shared = [path for path in bed.shared() if path.read_text() == run.run_name]
+    assert len(shared) == 4
     code, findings = audit(bed, "--run", run.run_name, "--reap")
     assert (code, findings[run.run_name]["left"]) == (0, [])
+    assert not [path for path in shared if path.exists()]
     assert not list(bed.temp.glob(f"orchestrate-{run.run_name}-*"))
     assert audit(bed, "--run", run.run_name)[1] == {}
 
