@@ -47,4 +47,5 @@ def test_nothing_here_names_a_package_registry_host():
         if path.is_file() and path.suffix in {".txt", ".toml", ".md", ".py", ".yml", ".yaml", ""}:
             text = path.read_text(errors="replace")
             assert not re.search(r"https?://\S*/simple/", text), name
-            assert "files.pythonhosted" + ".org" not in text, name
+            for host in ("files.pythonhosted", "pypi"):
+                assert host + ".org" not in text, name
