@@ -142,14 +142,18 @@ class RunIsLiveError(OrchestrateError):
 
 
 class BackendError(OrchestrateError):
-    """A provider failed. `answer` is what the provider itself said, if it said anything."""
+    """A provider failed. `answer` is what the provider itself said, if it said anything.
+
+    `case` is what is known about a refusal (an `orchestrate.capacity.taxonomy.Case`), None where GPUs are no matter.
+    """
 
     code = "infrastructure"
     exit_code = Verdict.INFRASTRUCTURE.exit_code
 
-    def __init__(self, cause: str, *, remedy: str, answer: str | None = None) -> None:
+    def __init__(self, cause: str, *, remedy: str, answer: str | None = None, case: object = None) -> None:
         super().__init__(cause, remedy=remedy)
         self.answer = answer
+        self.case = case
 
 
 class UnsatisfiableError(BackendError):

@@ -139,7 +139,7 @@ class LocalBackend:
             "since_s": self._since_s,
         }
 
-    def acquire(self, request: Request) -> Acquisition:
+    def acquire(self, request: Request, *, budget_s: float, pause: Callable[[float], None]) -> Acquisition:  # noqa: ARG002  # nothing here is waited for
         """Make the temporary folder; the processes come with `submit`."""
         owned = self._ownership
         self._samples.begin()

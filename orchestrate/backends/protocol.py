@@ -9,7 +9,7 @@ loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -90,6 +90,8 @@ class Request:
         evidence: the folder that the node writes, or that `collect` fills.
         logs: the folder for what the payload prints.
         corpora_not_given: private corpora that the cells read and that nobody named: without them nothing can run.
+        deadline_s: the cap that the provider is given at creation: after so many seconds it ends what is left.
+        reserve_s: how much of the deadline belongs to start, collection and teardown.
     """
 
     cell_set: str
@@ -100,6 +102,8 @@ class Request:
     evidence: Path
     logs: Path
     corpora_not_given: tuple[str, ...] = ()
+    deadline_s: float = 0.0
+    reserve_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,16 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Acquisition:
-    """What was given. `requested` is what had been asked for; the two are told apart in the receipt."""
+    """What was given. `requested` is what had been asked for; the two are told apart in the receipt.
+
+    `manifest_sha256` is the digest of the rendered document that was sent, None where nothing is rendered. `caps_read`
+    are the caps as the provider gave them back after the creation.
+    """
 
     resources: tuple[Resource, ...]
     requested: Mapping[str, Any]
+    manifest_sha256: str | None = None
+    caps_read: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +205,18 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The process family of the payload, as far as it was seen. On a remote provider everything may be None."""
+    """The process family of the payload, as far as it was seen. On a remote provider everything may be None.
+
+    `image` is the container image that was asked for and the digest that really ran; empty where there is none.
+    `gpu_s` are the GPU seconds that were held, from the grant to the end; `cost_usd` where the provider knows a price.
+    """
 
     processes: Mapping[str, int] = field(default_factory=dict)
     peak_rss_bytes: int | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    image: Mapping[str, Any] = field(default_factory=dict)
+    gpu_s: float | None = None
+    cost_usd: float | None = None
 
 
 class Backend(Protocol):
@@ -228,8 +245,13 @@ class Backend(Protocol):
     def intent(self, request: Request) -> Fact:
         """The names of what `acquire` will create, for the journal."""
 
-    def acquire(self, request: Request) -> Acquisition:
-        """Get the resources. Whatever happens after this call was entered, something of ours may exist."""
+    def acquire(self, request: Request, *, budget_s: float, pause: Callable[[float], None]) -> Acquisition:
+        """Get the resources, waiting for them at most `budget_s`.
+
+        Whatever happens after this call was entered, something of ours may exist. `pause(seconds)` is how the call
+        waits: it writes what was observed to the journal first, and raises when the run is told to stop; that
+        exception goes through. After a side effect whose answer a later process needs, `pause(0)` is called at once.
+        """
 
     def submit(self, request: Request, *, budget_s: float, lifeline_fd: int | None) -> Submission:
         """Start the payload; it ends by itself after `budget_s`, and when the pipe behind `lifeline_fd` closes."""

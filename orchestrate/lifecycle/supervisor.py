@@ -171,11 +171,19 @@ class Supervisor:
         started = self._enter(Stage.ACQUIRE)
         self.doing = "acquiring"
         self.journal.append("acquiring", intent=dict(self.backend.intent(self.request)))
-        acquired = self.backend.acquire(self.request)
+        acquired = self.backend.acquire(
+            self.request, budget_s=max(0.0, self.deadline.budget_s() - LEAST_RUN_S), pause=self._wait_and_tell
+        )
         resources = [{"kind": item.kind, "id": item.id} for item in acquired.resources]
         self.journal.append("acquired", resources=resources)
         node = self.receipts.facts(Stage.ADMIT).get("fingerprint")
-        facts = {"resources": resources, "requested": dict(acquired.requested), "node": node}
+        facts = {
+            "resources": resources,
+            "requested": dict(acquired.requested),
+            "node": node,
+            "manifest_sha256": acquired.manifest_sha256,
+            "caps_read": dict(acquired.caps_read),
+        }
         self.receipts.write(Stage.ACQUIRE, started_at=started, ended_at=self._time(), facts=facts)
 
     def _run(self) -> Ending:
@@ -275,6 +283,12 @@ class Supervisor:
     def _wait_or_stop(self, seconds: float) -> None:
         self._wait(seconds)
         self._checkpoint()
+
+    def _wait_and_tell(self, seconds: float) -> None:
+        """Write down what the backend observed, then wait; raises when the run is told to stop."""
+        if self._closing is not None:
+            self._closing.observe()
+        self._wait_or_stop(seconds)
 
     def _wait(self, seconds: float, fd: int | None = None) -> None:
         """Wait until something happens: time is up, a first signal, the warden reports, or `fd` becomes readable."""
