@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 from harness.errors import InputError
 
-__all__ = ["Place", "parse_json", "read_bytes", "read_json"]
+__all__ = ["Place", "parse_json", "read_bytes", "read_json", "write_json"]
 
 
 class Place:
@@ -129,6 +131,16 @@ def parse_json(data: bytes, file: str) -> Place:
         raise
     except ValueError as error:  # an integer of more digits than Python converts
         raise Place(file, None).error(str(error)) from error
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a document so that a reader finds all of it or none, also when the machine stops in between."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def _short(path: Path) -> str:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from harness.documents import write_json
 from harness.evidence import read_rows, utc_now
 from harness.outcome import CellStatus, Ended, Outcome, classify, exit_code
 from harness.placement import place
 from harness.preflight import Preflight, look
 from harness.processes import become_subreaper, descendants, end_family, marked, reap
+from harness.stop_requests import StopRequests, stop_requests
 from harness.trace.watchdog import Beat, Budgets, Stall, StallWatch, read_beats, request_stacks
 
 __all__ = ["NODE_SCHEMA", "CellJob", "NodeJob", "NodeRun", "source_digest"]
@@ -33,7 +32,6 @@ _LOOK_S = 0.25
 _GRACE_S = 2.0
 _KILL_S = 10.0
 _STACKS_S = 3.0
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class NodeRun:
         job.evidence.mkdir(parents=True, exist_ok=True)
         become_subreaper()
         self._sources = sources = source_digest()
-        with tempfile.TemporaryDirectory(prefix="harness-") as scratch, _stop_requests(job.lifeline_fd) as requests:
+        with tempfile.TemporaryDirectory(prefix="harness-") as scratch, stop_requests(job.lifeline_fd) as requests:
             try:
                 self._event("node-started", cell_set=job.cell_set, cells=[cell.key for cell in job.cells])
                 if self._node_is_good():
@@ -103,7 +101,7 @@ class NodeRun:
     def _node_is_good(self) -> bool:
         preflight = self._check()
         self._fingerprint = preflight.facts["fingerprint"]
-        _write_json(self._job.evidence / "preflight.json", preflight.facts)
+        write_json(self._job.evidence / "preflight.json", preflight.facts)
         for problem in preflight.problems:
             print(f"error: {problem}", file=sys.stderr)
         if not preflight.problems:
@@ -113,7 +111,7 @@ class NodeRun:
             self._record_unstarted(cell, Outcome(CellStatus.INFRASTRUCTURE, reason, None, None))
         return False
 
-    def _run_cells(self, requests: _StopRequests, scratch: Path) -> None:
+    def _run_cells(self, requests: StopRequests, scratch: Path) -> None:
         waiting = list(self._job.cells)
         while (waiting or self._running) and requests.reason is None:
             taken = {slot for running in self._running for slot in running.slots}
@@ -292,7 +290,7 @@ class NodeRun:
             "cells": [self._records[cell.key] for cell in job.cells if cell.key in self._records],
             "sources": {"start": sources, "end": source_digest()},
         }
-        _write_json(job.evidence / "node.json", result)
+        write_json(job.evidence / "node.json", result)
 
     def _event(self, event: str, **fields: Any) -> None:
         record = {
@@ -337,46 +335,6 @@ class _Running:
         return marked(descendants(os.getpid()), self.mark)
 
 
-class _StopRequests:
-    """Whether somebody wants the node to end, and the wait for anything to happen."""
-
-    def __init__(self, lifeline_fd: int | None, wakeup_fd: int) -> None:
-        self.reason: str | None = None
-        self._lifeline_fd = lifeline_fd
-        self._wakeup_fd = wakeup_fd
-
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number in _STOP_SIGNALS and self.reason is None:
-            self.reason = f"{signal.Signals(number).name} received"
-
-    def wait(self, within_s: float) -> None:
-        """Return when a child died, a signal came or the lifeline closed, at the latest after `within_s`."""
-        watched = [self._wakeup_fd] + ([] if self._lifeline_fd is None else [self._lifeline_fd])
-        ready, _, _ = select.select(watched, [], [], within_s)
-        if self._wakeup_fd in ready:
-            os.read(self._wakeup_fd, 4096)
-        if self._lifeline_fd in ready and os.read(self._lifeline_fd or 0, 4096) == b"":
-            self._lifeline_fd = None
-            self.reason = self.reason or "the lifeline closed: launcher and warden are gone"
-
-
-@contextmanager
-def _stop_requests(lifeline_fd: int | None) -> Iterator[_StopRequests]:
-    """Signals and the lifeline as one thing to wait on; handlers are put back afterwards."""
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    requests = _StopRequests(lifeline_fd, read_end)
-    before = {number: signal.signal(number, requests.on_signal) for number in (*_STOP_SIGNALS, signal.SIGCHLD)}
-    wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    try:
-        yield requests
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(read_end)
-        os.close(write_end)
-
-
 def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
@@ -386,12 +344,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return None
     content: dict[str, Any] = json.loads(path.read_bytes())
     return content
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
