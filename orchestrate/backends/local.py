@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrate.backends import local_node
+from orchestrate.backends.catalogue import BackendPlace
 from orchestrate.backends.growing_lines import GrowingLines
 from orchestrate.backends.leftovers import SharedFile, TempFolder, TempMark, files_named_after
 from orchestrate.backends.local_census import look_for
@@ -45,7 +46,7 @@ from orchestrate.backends.sampling import Samples
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError
 
-__all__ = ["LocalBackend", "LocalSettings"]
+__all__ = ["LocalBackend", "LocalSettings", "open_backend"]
 
 RUN_VARIABLES = ("RUN_ID", "OWNER", "EXPIRES", "RUN_DIR")
 """The ownership marks in a member's environment, beside the token; each is prefixed with `ORCHESTRATE_`."""
@@ -69,6 +70,12 @@ class LocalSettings:
     adopts_orphans: bool = False
     grace_s: float = 3.5
     kill_s: float = 8.0
+
+
+def open_backend(ownership: Ownership, _settings: Mapping[str, Any], place: BackendPlace) -> LocalBackend:
+    """The local backend of one run, as `orchestrate.backends.catalogue` asks for it."""
+    local = LocalSettings(place.temp_base, place.environ, payload=place.payload, adopts_orphans=place.adopts_orphans)
+    return LocalBackend(ownership, local)
 
 
 class LocalBackend:

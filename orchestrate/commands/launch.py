@@ -13,18 +13,19 @@ from typing import Any
 import click
 
 import orchestrate
-from orchestrate.backends.local import LocalBackend
+from orchestrate.backends.catalogue import PROVIDERS
 from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
 from orchestrate.cells.cell_set import Selection
+from orchestrate.commands.corpus_choice import ChosenCorpus, choose_corpus
 from orchestrate.commands.duration import DURATION
+from orchestrate.commands.provider_options import provider_options, settings_of
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.selection import cell_selection_options, selected
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
-from orchestrate.lifecycle.corpora import check_corpus, corpora_of
+from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Launched, Place
-from orchestrate.lifecycle.plan import Corpus
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.user import home_folder, user_name
@@ -39,15 +40,15 @@ def default_owner() -> str:
 
 
 @click.command("launch")
-@click.option("--backend", type=click.Choice([LocalBackend.name]), default=LocalBackend.name, show_default=True,
-              expose_value=False)  # fmt: skip
+@click.option("--backend", type=click.Choice(list(PROVIDERS)), default="local", show_default=True,
+              help="Who gives the GPUs: this machine, SkyPilot, or a Kubernetes cluster.")  # fmt: skip
 @cell_selection_options
 @click.option("--repeat", type=click.IntRange(1, 1000), envvar="REPEAT", default=8, show_default=True, metavar="N",
               help="Measured rounds of each candidate.")  # fmt: skip
-@click.option("--deadline", type=DURATION, default="30m", show_default=True, metavar="DURATION",
-              help="The whole run, teardown included, is over by then.")  # fmt: skip
-@click.option("--corpus", envvar="CORPUS", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
-              help="The private corpus; it never leaves its place.")  # fmt: skip
+@click.option("--deadline", type=DURATION, metavar="DURATION",
+              help="The whole run, teardown included, is over by then.  [default: 30m; sky, k8s: 4h]")  # fmt: skip
+@click.option("--corpus", envvar="CORPUS", metavar="PATH|pvc:CLAIM/PATH|URI",
+              help="The private corpus: a file here (local, sky), on a claim (k8s), in a bucket (sky).")  # fmt: skip
 @click.option(
     "--corpus-sha256", envvar="CORPUS_SHA256", metavar="SHA256", help="The digest that the private corpus must have."
 )
@@ -55,20 +56,23 @@ def default_owner() -> str:
               help="Refuse a run that may take more.")  # fmt: skip
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", default=default_owner, show_default="user@host",
               help="The owner that every resource of the run names.")  # fmt: skip
+@provider_options
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, also when the run fails.")
 def command(
+    backend: str,
     cell_set: str | None,
     groups: str | None,
     repeat: int,
-    deadline: int,
-    corpus: Path | None,
+    deadline: int | None,
+    corpus: str | None,
     corpus_sha256: str | None,
     max_gpu_hours: float | None,
     owner: str,
     runs_dir: Path,
     *,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Run the selected cells, bring home receipts, give everything back, and prove it.
 
@@ -80,18 +84,25 @@ def command(
       orchestrate launch
       orchestrate launch --cell-set text --groups 1,4 --repeat 4 --deadline 20m
       orchestrate launch --json | jq -r .verdict
+      orchestrate launch --backend sky --infra slurm/CLUSTER --cell-set ellavox --corpus PATH --corpus-sha256 SHA256
+      orchestrate launch --backend k8s --namespace TEAM --cell-set main --image NAME@sha256:DIGEST --deadline 2h
     """
     selection = selected(cell_set, groups, default="smoke")
+    deadline_s = PROVIDERS[backend].default_deadline_s if deadline is None else deadline
+    chosen = _corpus(backend, selection, corpus, corpus_sha256)
+    settings = settings_of(backend, given, selection, deadline_s, chosen.settings)
     progress = ConsoleProgress(sys.stderr)
     try:
         launched = Launch(
             selection=selection,
             repeat=repeat,
-            deadline_s=float(deadline),
+            deadline_s=float(deadline_s),
             owner=owner,
             place=_place(runs_dir),
             narrator=progress,
-            corpus=_corpus(selection, corpus, corpus_sha256),
+            backend=backend,
+            settings=settings,
+            corpus=chosen.corpus,
             max_gpu_hours=max_gpu_hours,
         ).start()
     except (NotRunError, UnsatisfiableError) as error:
@@ -114,8 +125,8 @@ def command(
 
 def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
     """The answer of `launch --json`."""
-    run, closed = launched.run, launched.closed
-    if run is None or closed is None:
+    run, plan, closed = launched.run, launched.plan, launched.closed
+    if run is None or plan is None or closed is None:
         reason = f"stopped by {launched.stopped_by} before anything was made"
         return _nothing_as_json(Verdict.CANCELLED, reason, expected)
     verdict = verdict_of(closed)
@@ -128,6 +139,8 @@ def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
         "run_dir": str(run.path),
         "closure_sha256": closed.closure_sha256,
         "device": closed.collected.device,
+        "backend": plan.backend,
+        "accelerators": plan.accelerators,
         "cells": {"expected": expected, "complete": closed.collected.complete},
         "teardown": {"confirmed": closed.confirmed, "remaining": [*closed.remaining, *closed.unknown]},
     }
@@ -168,13 +181,13 @@ def summary_of(run: RunDirectory, closed: Closed) -> RunSummary:
     )
 
 
-def _corpus(selection: Selection, path: Path | None, sha256: str | None) -> Corpus | None:
+def _corpus(backend: str, selection: Selection, location: str | None, sha256: str | None) -> ChosenCorpus:
     """The private corpus. One that only the environment names is of no matter to cells that read none."""
     source = click.get_current_context().get_parameter_source("corpus")
     is_needed = None in corpora_of(selection.cells, None).values()
     if not is_needed and source is not click.core.ParameterSource.COMMANDLINE:
-        return None
-    return check_corpus(path, sha256)
+        return ChosenCorpus(None)
+    return choose_corpus(backend, location, sha256)
 
 
 def _place(runs_dir: Path) -> Place:

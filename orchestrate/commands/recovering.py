@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 from orchestrate.lifecycle.recovery import Recovery
-from orchestrate.lifecycle.warden import open_backend
 from orchestrate.report.console import ConsoleProgress
 from orchestrate.user import home_folder
 
@@ -16,7 +18,8 @@ def recovery_for(command: str) -> Recovery:
     """A recovery that tells on standard error what it does, one line a step."""
     return Recovery(
         by=command,
-        open_backend=open_backend,
+        temp_base=Path(tempfile.gettempdir()),
+        environ=dict(os.environ),
         harness=None,
         home=home_folder(),
         narrator=ConsoleProgress(sys.stderr, interactive=False),

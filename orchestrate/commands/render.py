@@ -14,19 +14,34 @@ import click
 from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.duration import DURATION
+from orchestrate.commands.provider_options import (
+    ACCELERATORS_OPTION,
+    CPUS_OPTION,
+    IMAGE_OPTION,
+    INFRA_OPTION,
+    MEMORY_OPTION,
+    NAMESPACE_OPTION,
+    NODE_SELECTOR_OPTION,
+    TOLERATION_OPTION,
+)
+from orchestrate.commands.provider_values import (
+    parse_accelerators,
+    parse_corpus,
+    parse_node_selector,
+    parse_tolerations,
+)
 from orchestrate.commands.selection import cell_selection_options, selected
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
 from orchestrate.render.ownership import removal
 from orchestrate.render.rendered import Rendered, render
-from orchestrate.render.request import Accelerators, Corpus, RenderRequest, Toleration
+from orchestrate.render.request import RenderRequest
 from orchestrate.render.templates import Backend, harness_dir, in_checkout
 from orchestrate.user import user_name
 
 __all__ = ["command"]
 
-_GPU_KIND = "H200"
 _EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
 
 
@@ -38,8 +53,8 @@ _EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
     "-o", "--output", default="-", metavar="DIR|-", help="Folder to write to, or - for standard output.  [default: -]"
 )
 @click.option("--force", is_flag=True, help="Overwrite a file of other content.")
-@click.option("--image", metavar="REF", help="Container image, NAME@sha256:DIGEST; a tag is taken with a warning.")
-@click.option("--accelerators", default="H200:4", show_default=True, metavar="KIND:N", help="GPUs of the one node.")
+@IMAGE_OPTION
+@ACCELERATORS_OPTION
 @click.option("--repeat", type=click.IntRange(1, 10000), default=8, show_default=True, help="Measured rounds.")
 @click.option("--deadline", type=DURATION, default="4h", show_default=True, help="Cap on everything, at most a day.")
 @click.option("--ttl", type=DURATION, default="1h", show_default=True, help="k8s: life of the ended Job.")
@@ -47,13 +62,13 @@ _EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", metavar="NAME", help="Whose it is.  [default: you]")
 @click.option("--corpus", metavar="PATH|pvc:CLAIM/PATH", help="Private corpus: a file here (sky), on a claim (k8s).")
 @click.option("--corpus-sha256", metavar="HEX", help="Its digest.  [sky: default: of the file]")
-@click.option("--cpus", type=click.IntRange(1, 9999), help="CPUs to ask for.")
-@click.option("--memory", type=click.IntRange(1, 65536), metavar="GIB", help="Memory to ask for, in GiB.")
-@click.option("--infra", metavar="INFRA", help="sky: where, for example k8s/CONTEXT or slurm/CLUSTER.")
+@CPUS_OPTION
+@MEMORY_OPTION
+@INFRA_OPTION
 @click.option("--workdir", metavar="DIR", help="sky: folder that holds the harness.  [default: . in a checkout]")
-@click.option("--namespace", metavar="NAME", help="k8s: namespace.  [default: that of kubectl]")
-@click.option("--node-selector", multiple=True, metavar="KEY=VALUE|none", help="k8s: instead of the GPU product.")
-@click.option("--toleration", multiple=True, metavar="KEY[=VALUE][:EFFECT]|none", help="k8s: instead of GPU nodes'.")
+@NAMESPACE_OPTION
+@NODE_SELECTOR_OPTION
+@TOLERATION_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     backend: str,
@@ -63,7 +78,7 @@ def command(
     output: str,
     force: bool,
     image: str | None,
-    accelerators: str,
+    accelerators: str | None,
     repeat: int,
     deadline: int,
     ttl: int,
@@ -94,8 +109,7 @@ def command(
     chosen = Backend(backend)
     now = datetime.now(UTC)
     selection = selected(cell_set, groups)
-    wanted = Accelerators.parse(accelerators)
-    _check_accelerators(wanted, selection)
+    wanted = parse_accelerators(accelerators, selection)
     request = RenderRequest(
         run_id=run_id if run_id is not None else new_run_id(now),
         cell_set=selection.cell_set.name,
@@ -112,13 +126,13 @@ def command(
         slots=wanted.count if selection.cell_set.device == "h200" else None,
         cpus=cpus,
         memory_gib=memory,
-        corpus=_corpus(chosen, corpus, corpus_sha256),
+        corpus=parse_corpus(chosen, corpus, corpus_sha256),
         infra=infra,
         workdir=workdir,
         harness_mount=_harness_mount(chosen, workdir),
         namespace=namespace,
-        node_selector=_node_selector(node_selector),
-        tolerations=_tolerations(toleration),
+        node_selector=parse_node_selector(node_selector),
+        tolerations=parse_tolerations(toleration),
     )
     rendered = render(chosen, request)
     warnings = (*rendered.warnings, *_corpus_warnings(selection, corpus))
@@ -135,23 +149,6 @@ def command(
         remove = removal(request.run_id, request.namespace)
         click.echo(f"note: its ConfigMaps outlive the Job; remove all of it with: {remove}", err=True)
     return 0
-
-
-def _check_accelerators(wanted: Accelerators, selection: Selection) -> None:
-    """The node refuses a cell that it has too few GPUs for, and one of another kind. Ranks on a CPU need neither."""
-    one = selection.cell_set
-    if one.device != "h200":
-        return
-    if wanted.kind != _GPU_KIND:
-        raise UsageError(
-            f"--accelerators {wanted}: cell set {one.name!r} is for {_GPU_KIND} GPUs", remedy=f"give {_GPU_KIND}:N"
-        )
-    needed = max(cell.gpus for cell in selection.cells)
-    if wanted.count < needed:
-        raise UsageError(
-            f"--accelerators {wanted}: the largest selected cell of set {one.name!r} takes {needed} GPUs",
-            remedy=f"give at least {wanted.kind}:{needed}",
-        )
 
 
 def _expiry(text: str | None, now: datetime, default: datetime | None) -> datetime | None:
@@ -174,77 +171,11 @@ def _expiry(text: str | None, now: datetime, default: datetime | None) -> dateti
     return expiry
 
 
-def _corpus(backend: Backend, location: str | None, sha256: str | None) -> Corpus | None:
-    if location == "":
-        raise UsageError("--corpus is empty", remedy="name the corpus, or leave the option out")
-    if location is None:
-        if sha256 is not None:
-            raise UsageError("--corpus-sha256 without --corpus", remedy="name the corpus as well")
-        return None
-    on_claim = location.startswith("pvc:")
-    if on_claim != (backend is Backend.K8S):
-        wanted = "pvc:CLAIM/PATH" if backend is Backend.K8S else "a path on this machine"
-        raise UsageError(f"--corpus {location[:200]!r} does not suit the backend {backend}", remedy=f"give {wanted}")
-    if on_claim:
-        if sha256 is None:
-            raise UsageError(
-                "a corpus on a volume claim has no pinned digest", remedy="add --corpus-sha256 (sha256sum prints it)"
-            )
-        return Corpus(location.removeprefix("pvc:"), sha256)
-    return Corpus(location, _checked_digest(Path(location), sha256))
-
-
-def _checked_digest(path: Path, expected: str | None) -> str:
-    try:
-        if path.exists() and not path.is_file():  # to open a FIFO would wait for ever
-            raise UsageError(f"the corpus {path} is not a regular file", remedy="give the path of its token file")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"the corpus {str(path)[:200]!r} can not be read: {why}", remedy="give the path of its token file"
-        ) from error
-    if expected is not None and expected != found:
-        raise UsageError(
-            f"the corpus {path} has the digest {found}, not {expected}", remedy="give the right file or digest"
-        )
-    return found
-
-
 def _harness_mount(backend: Backend, workdir: str | None) -> str | None:
     """An installed harness has no checkout to travel in: its folder is mounted instead."""
     if backend is Backend.SKY and workdir is None and not in_checkout():
         return str(harness_dir())
     return None
-
-
-def _node_selector(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
-    if not texts:
-        return None
-    if texts == ("none",):
-        return ()
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--node-selector {text[:100]!r} is no KEY=VALUE", remedy="give KEY=VALUE, or none alone")
-        if key in pairs:
-            raise UsageError(
-                f"--node-selector names {key[:100]!r} twice: a node has one value for it", remedy="name each key once"
-            )
-        pairs[key] = value
-    return tuple(pairs.items())
-
-
-def _tolerations(texts: tuple[str, ...]) -> tuple[Toleration, ...] | None:
-    if not texts:
-        return None
-    if texts == ("none",):
-        return ()
-    if "none" in texts:
-        raise UsageError("--toleration none stands beside others", remedy="give none alone, or leave it out")
-    return tuple(Toleration.parse(text) for text in texts)
 
 
 def _corpus_warnings(selection: Selection, corpus: str | None) -> tuple[str, ...]:

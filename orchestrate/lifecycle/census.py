@@ -17,16 +17,17 @@ PATIENCE_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """All looks that were taken. `gap_s` lies between the last two, as measured."""
+    """All looks that were taken. `gap_s` lies between the last two, as measured, and `least_gap_s` had to."""
 
     path: CensusPath
     looks: tuple[Look, ...]
     gap_s: float
+    least_gap_s: float = GAP_S
 
     @property
     def confirmed(self) -> bool:
         """Whether the last two looks were clean and far enough apart."""
-        return len(self.looks) > 1 and all(look.is_clean for look in self.looks[-2:]) and self.gap_s >= GAP_S
+        return len(self.looks) > 1 and all(look.is_clean for look in self.looks[-2:]) and self.gap_s >= self.least_gap_s
 
     @property
     def remaining(self) -> tuple[str, ...]:
@@ -57,8 +58,9 @@ def take_census(
     on_look: Callable[[Look], None] = lambda _look: None,
     clock: Callable[[], float] = time.monotonic,
     patience_s: float = PATIENCE_S,
+    gap_s: float = GAP_S,
 ) -> Census:
-    """Look until two looks in a row, at least `GAP_S` apart, find nothing; give up after `patience_s`.
+    """Look until two looks in a row, at least `gap_s` apart, find nothing; give up after `patience_s`.
 
     `pause` waits that many seconds at least: an early return would make the two looks one.
     """
@@ -69,7 +71,8 @@ def take_census(
         looks.append(backend.census())
         times.append(clock())
         on_look(looks[-1])
-        census = Census(backend.census_path, tuple(looks), times[-1] - times[-2] if len(times) > 1 else 0.0)
+        apart_s = times[-1] - times[-2] if len(times) > 1 else 0.0
+        census = Census(backend.census_path, tuple(looks), apart_s, gap_s)
         if census.confirmed or (len(looks) > 1 and clock() >= end):
             return census
-        pause(GAP_S)
+        pause(gap_s)

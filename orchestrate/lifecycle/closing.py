@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.protocol import Backend, Look, Request, Step
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import OrchestrateError
@@ -138,6 +139,8 @@ class Closing:
                     "processes": dict(usage.processes),
                     "wall_s": round(ending.wall_s, 3),
                     "peak_rss_bytes": usage.peak_rss_bytes,
+                    "accelerators": self.plan.accelerators,
+                    "image": dict(usage.image),
                     "notes": dict(usage.notes),
                     "cells": [asdict(word) for word in words],
                 },
@@ -180,15 +183,31 @@ class Closing:
                 Stage.TEARDOWN,
                 started_at=started,
                 ended_at=self._time(),
-                facts={"decided_because": _because(ending), "steps": [asdict(step) for step in self._steps]},
+                facts={
+                    "decided_because": _because(ending),
+                    "steps": [asdict(step) for step in self._steps],
+                    "usage": self._usage(),
+                },
             )
+
+    def _usage(self) -> dict[str, float | None]:
+        """What was held until now. Only with the release it ends."""
+        usage = self.backend.usage()
+        return {"gpu_s": usage.gpu_s, "cost_usd": usage.cost_usd}
 
     def _look_twice(self) -> Census | None:
         self._stage(Stage.CENSUS)
         self.doing = "looking whether anything of the run is left"
         started = self._time()
         with self._going_on("census"):
-            census = take_census(self.backend, pause=self.pause, on_look=self._on_look)
+            provider = provider_of(self.plan.backend)
+            census = take_census(
+                self.backend,
+                pause=self.pause,
+                on_look=self._on_look,
+                patience_s=provider.census_patience_s,
+                gap_s=provider.census_gap_s,
+            )
             with self._going_on("the census receipt"):
                 self.receipts.write(Stage.CENSUS, started_at=started, ended_at=self._time(), facts=census.as_facts())
             return census

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -44,7 +45,7 @@ def write_closure(
     or `ReceiptError` when it cannot be written.
     """
     decision, collected = closed.decision, closed.collected
-    wall_s = float(receipts.facts(Stage.RUN).get("wall_s", 0.0))
+    gpu_s, cost_usd = _held(plan, receipts)
     before = [receipt for receipt in receipts.written if receipt.stage is Stage.CLOSURE]
     source = plan.tree["source"]
     facts = {
@@ -69,7 +70,9 @@ def write_closure(
             "remaining": list(closed.remaining),
             "unknown": list(closed.unknown),
         },
-        "gpu_hours_actual": 0.0 if plan.device == "cpu" else wall_s * plan.tree["ranks"] / 3600,
+        "accelerators": plan.accelerators,
+        "gpu_hours_actual": gpu_s / 3600,
+        "cost_usd": cost_usd,
         "commit": source["commit"],
         "dirty": source["dirty"],
         "tree": source["tree"],
@@ -81,7 +84,7 @@ def write_closure(
 
 def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
     """Record in the journal that this closure was written, with what `status` shows of it."""
-    shown = ("verdict", "test_verdict", "reason", "device", "cells", "gpu_hours_actual", "teardown")
+    shown = ("verdict", "test_verdict", "reason", "device", "cells", "gpu_hours_actual", "cost_usd", "teardown")
     journal.append(
         "closure",
         closure_sha256=closure.sha256,
@@ -96,3 +99,34 @@ def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
 def missing_stages(receipts: ReceiptWriter) -> list[str]:
     """The stages that have no receipt."""
     return [stage.value for stage in Stage if stage is not Stage.CLOSURE and not receipts.has(stage)]
+
+
+def _held(plan: Plan, receipts: ReceiptWriter) -> tuple[float, float | None]:
+    """GPU seconds that were held, and what that cost where the provider knows a price.
+
+    The teardown receipts say it, each of its own attempt; where a backend does not measure it, the wall time of the
+    payload stands for it.
+    """
+    gpu_s, cost_usd = 0.0, None
+    for attempt in _attempts(receipts.written):
+        said: dict[str, float] = {}
+        for receipt in attempt:
+            usage = receipt.facts.get("usage")
+            if isinstance(usage, Mapping):
+                said.update({name: float(value) for name, value in usage.items() if value is not None})
+        wall_s = max((float(receipt.facts.get("wall_s", 0.0)) for receipt in attempt if receipt.stage is Stage.RUN),
+                     default=0.0)  # fmt: skip
+        gpu_s += said.get("gpu_s", wall_s * plan.gpus)
+        if "cost_usd" in said:
+            cost_usd = (cost_usd or 0.0) + said["cost_usd"]
+    return gpu_s, cost_usd
+
+
+def _attempts(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
+    """The receipts, cut before each one of the admission: with that an attempt begins."""
+    attempts: list[list[Receipt]] = [[]]
+    for receipt in receipts:
+        if receipt.stage is Stage.ADMIT:
+            attempts.append([])
+        attempts[-1].append(receipt)
+    return attempts

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 
 from orchestrate.errors import NotRunError
 
-__all__ = ["EXPIRY_SLACK_S", "LEAST_RUN_S", "Deadline"]
+__all__ = ["LEAST_RUN_S", "Deadline"]
 
 LEAST_RUN_S = 5.0
 """A payload with less time than this is not worth starting."""
-
-EXPIRY_SLACK_S = 60.0
-"""A run's resources expire this long after its deadline: by then its teardown is over or its owner is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,15 @@ class Deadline:
     clock: Callable[[], float] = time.monotonic
 
     @classmethod
-    def start(cls, total_s: float, reserve_s: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
-        """Start the clock. `NotRunError` when the teardown would not fit."""
+    def start(
+        cls,
+        total_s: float,
+        reserve_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        started: float | None = None,
+    ) -> Deadline:
+        """Start the clock, now or at `started`. `NotRunError` when the teardown would not fit."""
         least = reserve_s + LEAST_RUN_S
         if total_s < least:
             raise NotRunError(
@@ -36,7 +40,7 @@ class Deadline:
                 f"least {LEAST_RUN_S:g}s; nothing was started",
                 remedy=f"give --deadline at least {least:g}s",
             )
-        return cls(total_s, reserve_s, clock(), clock)
+        return cls(total_s, reserve_s, clock() if started is None else started, clock)
 
     def budget_s(self) -> float:
         """How long the payload may still run."""

@@ -1,4 +1,4 @@
-"""`launch` as a function: from a selection of cells to a closed run on the local backend.
+"""`launch` as a function: from a selection of cells to a closed run, on any backend.
 
 This is where the parts are put together; each of them is told what it needs and looks nothing up by itself.
 """
@@ -9,15 +9,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from orchestrate.backends.local import LocalBackend, LocalSettings
+from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_of
 from orchestrate.backends.process_table import become_subreaper
+from orchestrate.backends.protocol import Backend, Ownership
 from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
-from orchestrate.clock import utc_now
+from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import UnsatisfiableError
 from orchestrate.lifecycle.closing import Narrator
 from orchestrate.lifecycle.closure import Closed
@@ -68,11 +70,12 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch on the local backend.
+    """One launch.
 
     Attributes:
-        payload: the payload's command line without its evidence arguments; None for the harness.
-        reserve_s: how much of the deadline belongs to the teardown.
+        backend: the backend's name; `settings` is what was chosen for it (plain JSON, it goes into the plan).
+        payload: local alone: the payload's command line without its evidence arguments; None for the harness.
+        reserve_s: how much of the deadline belongs to the teardown; None for what the backend needs.
     """
 
     selection: Selection
@@ -81,10 +84,12 @@ class Launch:
     owner: str
     place: Place
     narrator: Narrator
+    backend: str = "local"
+    settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: Corpus | None = None
     max_gpu_hours: float | None = None
     payload: tuple[str, ...] | None = None
-    reserve_s: float = LocalBackend.teardown_reserve_s
+    reserve_s: float | None = None
     observer: Observer | None = None
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = time.monotonic
@@ -101,9 +106,13 @@ class Launch:
             return waiting[0].still_to_do() if waiting else "getting ready to stop"
 
         with StopSignals(still_to_do) as signals:
-            deadline = Deadline.start(self.deadline_s, self.reserve_s, self.clock)
-            token = new_token()
-            plan = self._plan(token, deadline)
+            started = self.clock()
+            owned = self._ownership()
+            backend = self._open_backend(owned)
+            reserve_s = backend.teardown_reserve_s if self.reserve_s is None else self.reserve_s
+            deadline = Deadline.start(self.deadline_s, reserve_s, self.clock, started=started)
+            token = owned.token
+            plan = self._plan(owned, deadline)
             if signals.first is not None:
                 return Launched(None, None, None, signals.first)
             run, lock = prepare_run(
@@ -112,20 +121,37 @@ class Launch:
             lifeline = os.pipe()
             journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve, now=self.now)
             try:
-                supervisor = self._supervisor(run, plan, token, journal, deadline, signals, lifeline)
+                supervisor = self._supervisor(run, plan, backend, journal, deadline, signals, lifeline)
                 waiting.append(supervisor)
                 closed = supervisor.launch()
             finally:
                 self._let_go(journal, lock, lifeline)
             return Launched(run, plan, closed, signals.first)
 
-    def _plan(self, token: str, deadline: Deadline) -> Plan:
+    def _ownership(self) -> Ownership:
         now = self.now()
+        run_id = new_run_id(now)
+        lasts_s = self.deadline_s + provider_of(self.backend).expiry_slack_s
+        expires_at = to_wire(now + timedelta(seconds=lasts_s))
+        return Ownership(run_id, new_token(), self.owner, expires_at, self.place.runs_dir / run_id)
+
+    def _open_backend(self, owned: Ownership) -> Backend:
+        place = BackendPlace(
+            temp_base=self.place.temp_base,
+            home=self.place.home,
+            environ=self.place.environ,
+            runs_dir=self.place.runs_dir,
+            payload=self.payload,
+            adopts_orphans=become_subreaper(),
+        )
+        return open_backend(self.backend, owned, self.settings, place)
+
+    def _plan(self, owned: Ownership, deadline: Deadline) -> Plan:
         plan = make_plan(
-            run_id=new_run_id(now),
-            token=token,
-            owner=self.owner,
-            backend=LocalBackend.name,
+            run_id=owned.run_id,
+            token=owned.token,
+            owner=owned.owner,
+            backend=self.backend,
             selection=self.selection,
             manifest=load_manifest(),
             repeat=self.repeat,
@@ -133,7 +159,9 @@ class Launch:
             source=read_source(self.place.harness, self.place.build_record, self.place.environ),
             corpora=corpora_of(self.selection.cells, self.corpus),
             max_gpu_hours=self.max_gpu_hours,
-            now=now,
+            settings=self.settings,
+            expires_at=owned.expires_at,
+            now=self.now(),
         )
         if self.max_gpu_hours is not None and plan.gpu_hours_estimate > self.max_gpu_hours:
             raise UnsatisfiableError(
@@ -159,21 +187,18 @@ class Launch:
         self,
         run: RunDirectory,
         plan: Plan,
-        token: str,
+        backend: Backend,
         journal: Journal,
         deadline: Deadline,
         signals: StopSignals,
         lifeline: tuple[int, int],
     ) -> Supervisor:
-        settings = LocalSettings(
-            self.place.temp_base, self.place.environ, adopts_orphans=become_subreaper(), payload=self.payload
-        )
         return Supervisor(
             run=run,
             plan=plan,
             journal=journal,
-            receipts=ReceiptWriter(run, plan, journal, redactions(token, self.place.home)),
-            backend=LocalBackend(plan.ownership(run, token), settings),
+            receipts=ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.place.home)),
+            backend=backend,
             request=plan.request(run, self.corpus),
             deadline=deadline,
             signals=signals,

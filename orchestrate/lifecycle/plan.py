@@ -14,7 +14,7 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import Manifest
 from orchestrate.clock import from_wire, to_wire
 from orchestrate.errors import ReceiptError
-from orchestrate.lifecycle.deadline import EXPIRY_SLACK_S, Deadline
+from orchestrate.lifecycle.deadline import Deadline
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import Source
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
@@ -26,9 +26,9 @@ PLAN_SCHEMA = "orchestrate.plan/1"
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A private corpus: where it lies on this machine (never written down) and its SHA-256."""
+    """A private corpus: where it lies on this machine (never written down; None: elsewhere) and its SHA-256."""
 
-    path: Path
+    path: Path | None
     sha256: str
 
 
@@ -55,6 +55,22 @@ class Plan:
         return str(self.tree["backend"])
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen for the backend at launch; empty for none."""
+        settings: Mapping[str, Any] = self.tree.get("settings", {})
+        return settings
+
+    @property
+    def accelerators(self) -> str | None:
+        """The GPUs that are asked for, `H200:4`; None for none."""
+        return accelerators_of(self.settings, self.device, int(self.tree["ranks"]))
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are held while the run has its resources."""
+        return gpu_count(self.accelerators)
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """The keys of the expected cells."""
         return tuple(self.tree["cells"])
@@ -71,7 +87,7 @@ class Plan:
 
     @property
     def gpu_hours_estimate(self) -> float:
-        """The most GPU hours that the run can take; 0 on a CPU."""
+        """The most GPU hours that the run can take; 0 where no GPU is asked for."""
         return float(self.tree["gpu_hours_estimate"])
 
     def ownership(self, run: RunDirectory, token: str) -> Ownership:
@@ -81,7 +97,7 @@ class Plan:
     def request(self, run: RunDirectory, corpus: Corpus | None = None) -> Request:
         """What to ask a backend for."""
         environment = dict(self.tree["environment"])
-        if corpus is not None:
+        if corpus is not None and corpus.path is not None:
             environment.update(CORPUS=str(corpus.path), CORPUS_SHA256=corpus.sha256)
         return Request(
             cell_set=str(self.tree["cell_set"]),
@@ -92,6 +108,8 @@ class Plan:
             evidence=run.evidence,
             logs=run.logs,
             corpora_not_given=tuple(each["name"] for each in self.tree["corpora"] if each["sha256"] is None),
+            deadline_s=float(self.tree["deadline_s"]),
+            reserve_s=float(self.tree["teardown_reserve_s"]),
         )
 
 
@@ -108,23 +126,27 @@ def make_plan(
     source: Source,
     corpora: Mapping[str, str | None],
     max_gpu_hours: float | None,
+    settings: Mapping[str, Any],
+    expires_at: str,
     now: datetime,
 ) -> Plan:
     """Freeze the input of a run.
 
-    `corpora` maps each corpus that the cells read to its SHA-256, None where nobody gave it.
+    `corpora` maps each corpus that the cells read to its SHA-256, None where nobody gave it. `settings` are what was
+    chosen for the backend: plain JSON without a secret. `expires_at` is when anybody may reap what is left.
     Raises `UsageError` when the manifest does not expect a selected cell.
     """
     keys = [cell.key for cell in selection.cells]
     ranks = max(cell.gpus for cell in selection.cells)
     deadline_at = now + timedelta(seconds=deadline.total_s)
     device = selection.cell_set.device
-    hours = 0.0 if device == "cpu" else ranks * deadline.total_s / 3600
+    hours = gpu_count(accelerators_of(settings, device, ranks)) * deadline.total_s / 3600
     tree = {
         "schema": PLAN_SCHEMA,
         "run_id": run_id,
         "created_at": to_wire(now),
         "backend": backend,
+        "settings": dict(settings),
         "cell_set": selection.cell_set.name,
         "groups": None if selection.groups is None else list(selection.groups),
         "cells": keys,
@@ -135,7 +157,7 @@ def make_plan(
         "deadline_s": deadline.total_s,
         "teardown_reserve_s": deadline.reserve_s,
         "deadline_at": to_wire(deadline_at),
-        "expires_at": to_wire(deadline_at + timedelta(seconds=EXPIRY_SLACK_S)),
+        "expires_at": expires_at,
         "owner": owner,
         "token_sha256": sha256_hex(token.encode()),
         "device_required": device,
@@ -148,6 +170,17 @@ def make_plan(
     }
     data = canonical_bytes(tree)
     return Plan(json.loads(data), data)
+
+
+def accelerators_of(settings: Mapping[str, Any], device: str, ranks: int) -> str | None:
+    """The GPUs that a run holds: what was asked for by name, else one for each rank of a set that needs them."""
+    asked = settings.get("accelerators")
+    return str(asked) if asked is not None else None if device == "cpu" else f"H200:{ranks}"
+
+
+def gpu_count(accelerators: str | None) -> int:
+    """How many GPUs `H200:4` is; 0 for None."""
+    return 0 if accelerators is None else int(accelerators.rpartition(":")[2])
 
 
 def read_plan(run: RunDirectory) -> Plan:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_of
 from orchestrate.backends.process_table import boot_id, identity_of
-from orchestrate.backends.protocol import Backend, Fact, Ownership
+from orchestrate.backends.protocol import Backend, Fact
 from orchestrate.errors import JournalDamagedError
 from orchestrate.lifecycle.census import take_census
 from orchestrate.lifecycle.closing import Closing, Narrator
@@ -33,7 +34,8 @@ class Recovery:
 
     Args:
         by: who does it, for the journal: `warden`, `teardown`, `audit`.
-        open_backend: the backend of a run, by the backend's name and the marks of the run.
+        temp_base: where temporary folders are made.
+        environ: the environment of this process, for the backend of a run.
         harness: the folder of the harness package that the run was launched with; None where that is not known, and
             then nothing is said about whether its files changed.
         home: the home folder, which no receipt may name.
@@ -41,7 +43,8 @@ class Recovery:
     """
 
     by: str
-    open_backend: Callable[[str, Ownership], Backend]
+    temp_base: Path
+    environ: Mapping[str, str]
     harness: Path | None
     home: Path | None
     narrator: Narrator
@@ -55,7 +58,7 @@ class Recovery:
         `JournalDamagedError` is raised: nothing more can be stated about such a run.
         """
         plan = read_plan(run)
-        backend = self.open_backend(plan.backend, plan.ownership(run, run.read_token()))
+        backend = self._open_backend(run, plan)
         try:
             journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
         except JournalDamagedError:
@@ -74,7 +77,7 @@ class Recovery:
         None when nothing differs. The caller holds the lock.
         """
         plan = read_plan(run)
-        backend = self.open_backend(plan.backend, plan.ownership(run, run.read_token()))
+        backend = self._open_backend(run, plan)
         journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
         try:
             backend.recall(facts_of(journal.view))
@@ -82,12 +85,22 @@ class Recovery:
             before = closing.receipts.facts(Stage.CLOSURE)
             asked_for_something = journal.view.last("acquiring") is not None
             proven_then = before.get("verdict") != "teardown-unconfirmed"
-            if proven_then and (not asked_for_something or take_census(backend, pause=self.pause).confirmed):
+            if proven_then and (not asked_for_something or self._is_gone(plan, backend)):
                 return None
             journal.append("takeover", by=self.by, because=why, **self_facts())
             return closing.close_again(before)
         finally:
             journal.close()
+
+    def _open_backend(self, run: RunDirectory, plan: Plan) -> Backend:
+        place = BackendPlace(self.temp_base, self.home, self.environ, run.path.parent)
+        return open_backend(plan.backend, plan.ownership(run, run.read_token()), plan.settings, place)
+
+    def _is_gone(self, plan: Plan, backend: Backend) -> bool:
+        provider = provider_of(plan.backend)
+        return take_census(
+            backend, pause=self.pause, patience_s=provider.census_patience_s, gap_s=provider.census_gap_s
+        ).confirmed
 
     def _end(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closed | None:
         view = journal.view

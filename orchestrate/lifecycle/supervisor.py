@@ -15,9 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from orchestrate.backends.local_node import check_corpora
 from orchestrate.backends.protocol import Backend, JobState, JobStatus, Request
 from orchestrate.clock import to_wire, utc_now
-from orchestrate.errors import CapacityError, NotRunError, OrchestrateError, UnsatisfiableError
+from orchestrate.errors import CapacityError, NotRunError, OrchestrateError, UnsatisfiableError, UsageError
 from orchestrate.lifecycle.closing import Closing, Narrator
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.deadline import LEAST_RUN_S, Deadline
@@ -117,6 +118,8 @@ class Supervisor:
             return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.UNSATISFIABLE, remedy=error.remedy)
         except CapacityError as error:
             return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.CAPACITY, remedy=error.remedy)
+        except UsageError as error:  # a value that only the backend could check: waiting does not help
+            return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.UNSATISFIABLE, remedy=error.remedy)
         except NotRunError as error:
             return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.NOT_RUN, remedy=error.remedy)
         except OrchestrateError as error:
@@ -148,6 +151,7 @@ class Supervisor:
         started = self._enter(Stage.ADMIT)
         self.doing = "admission"
         found = self.backend.preflight(self.request)
+        check_corpora(self.request.corpora_not_given)
         self.receipts.write(
             Stage.ADMIT,
             started_at=started,
@@ -155,6 +159,7 @@ class Supervisor:
             facts={
                 "backend": self.backend.name,
                 "device": found.device,
+                "accelerators": self.plan.accelerators,
                 "preflight": found.facts,
                 "fingerprint": found.fingerprint,
                 "caps": {**found.caps, **self.plan.tree["caps"]},
@@ -179,7 +184,7 @@ class Supervisor:
         node = self.receipts.facts(Stage.ADMIT).get("fingerprint")
         facts = {
             "resources": resources,
-            "requested": dict(acquired.requested),
+            "requested": {"accelerators": self.plan.accelerators, **acquired.requested},
             "node": node,
             "manifest_sha256": acquired.manifest_sha256,
             "caps_read": dict(acquired.caps_read),

@@ -22,15 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from orchestrate.backends.local import LocalBackend, LocalSettings
-from orchestrate.backends.protocol import Backend, Ownership
-from orchestrate.errors import OrchestrateError, UsageError
+from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.recovery import Recovery
 from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
 from orchestrate.lifecycle.warden_keeper import DISMISSED, READY
 from orchestrate.user import home_folder
 
-__all__ = ["LogNarrator", "main", "open_backend", "watch"]
+__all__ = ["LogNarrator", "main", "watch"]
 
 LOCK_WAIT_S = 20.0
 
@@ -60,7 +58,14 @@ class LogNarrator:
 def main(arguments: list[str]) -> int:
     """Be the warden of one run: `RUN_DIR HARNESS LEASH_FD REPORT_FD LIFELINE_FD`."""
     path, harness, leash, report, _lifeline = arguments
-    recovery = Recovery("warden", open_backend, Path(harness), home_folder(), LogNarrator())
+    recovery = Recovery(
+        by="warden",
+        temp_base=Path(tempfile.gettempdir()),
+        environ=dict(os.environ),
+        harness=Path(harness),
+        home=home_folder(),
+        narrator=LogNarrator(),
+    )
     watch(RunDirectory(Path(path)), int(leash), int(report), recovery)
     return 0
 
@@ -95,13 +100,6 @@ def watch(run: RunDirectory, leash: int, report: int, recovery: Recovery) -> Non
         narrator.note(f"the run could not be closed: {error}")
     finally:
         lock.release()
-
-
-def open_backend(name: str, ownership: Ownership) -> Backend:
-    """The backend of a run that this process did not start."""
-    if name != LocalBackend.name:
-        raise UsageError(f"unknown backend {name!r} in the plan", remedy="use the version that launched the run")
-    return LocalBackend(ownership, LocalSettings(Path(tempfile.gettempdir()), {}))
 
 
 if __name__ == "__main__":

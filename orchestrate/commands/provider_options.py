@@ -1,0 +1,194 @@
+"""The options that say where a run is and what it asks for there: one set of them, each with the backends it suits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from orchestrate.cells.cell_set import Selection
+from orchestrate.commands.duration import DURATION
+from orchestrate.commands.provider_values import parse_accelerators, parse_node_selector, parse_tolerations
+from orchestrate.commands.saying import say
+from orchestrate.errors import UsageError
+from orchestrate.render.image import parse_image
+from orchestrate.render.request import RenderRequest
+from orchestrate.render.text import require_text
+
+__all__ = [
+    "ACCELERATORS_OPTION",
+    "CPUS_OPTION",
+    "IMAGE_OPTION",
+    "INFRA_OPTION",
+    "MEMORY_OPTION",
+    "NAMESPACE_OPTION",
+    "NODE_SELECTOR_OPTION",
+    "TOLERATION_OPTION",
+    "provider_options",
+    "settings_of",
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+IMAGE_OPTION = click.option(
+    "--image", metavar="REF", help="Container image, NAME@sha256:DIGEST; a tag is taken with a warning."
+)
+ACCELERATORS_OPTION = click.option(
+    "--accelerators", metavar="KIND:N", help="GPUs of the one node.  [sky, k8s: default: H200:4]"
+)
+CPUS_OPTION = click.option("--cpus", type=click.IntRange(1, 9999), help="CPUs to ask for.")
+MEMORY_OPTION = click.option(
+    "--memory", type=click.IntRange(1, 65536), metavar="GIB", help="Memory to ask for, in GiB."
+)
+INFRA_OPTION = click.option("--infra", metavar="INFRA", help="sky: where, for example k8s/CONTEXT or slurm/CLUSTER.")
+NAMESPACE_OPTION = click.option("--namespace", metavar="NAME", help="k8s: namespace.  [default: that of kubectl]")
+NODE_SELECTOR_OPTION = click.option(
+    "--node-selector", multiple=True, metavar="KEY=VALUE|none", help="k8s: instead of the GPU product."
+)
+TOLERATION_OPTION = click.option(
+    "--toleration", multiple=True, metavar="KEY[=VALUE][:EFFECT]|none", help="k8s: instead of GPU nodes'."
+)
+
+_DECORATORS = (
+    ACCELERATORS_OPTION,
+    IMAGE_OPTION,
+    CPUS_OPTION,
+    MEMORY_OPTION,
+    click.option("--provision-timeout", type=DURATION, metavar="DURATION", help="sky, k8s: bound on one acquisition."),
+    click.option("--sink", metavar="WHERE", help="Durable copy of the evidence: pvc:CLAIM[/PATH] (k8s), a URI (sky)."),
+    click.option("--accept-no-cap", is_flag=True, help="sky, k8s: also where nothing there would end a lost run."),
+    click.option("--ttl", type=DURATION, metavar="DURATION", help="sky, k8s: life of what has ended."),
+    INFRA_OPTION,
+    click.option("--context", metavar="NAME", help="k8s: context of the kubeconfig.  [default: the current one]"),
+    NAMESPACE_OPTION,
+    NODE_SELECTOR_OPTION,
+    TOLERATION_OPTION,
+    click.option("--queue", metavar="NAME", help="k8s: the Kueue queue that admits the Job."),
+    click.option("--priority-class", metavar="NAME", help="k8s: the PriorityClass of the pod."),
+)
+
+_REMOTE = ("sky", "k8s")
+_SUITS: Mapping[str, tuple[str, ...]] = {
+    "accelerators": _REMOTE,
+    "image": _REMOTE,
+    "cpus": _REMOTE,
+    "memory": _REMOTE,
+    "provision_timeout": _REMOTE,
+    "sink": _REMOTE,
+    "accept_no_cap": _REMOTE,
+    "ttl": _REMOTE,
+    "infra": ("sky",),
+    "context": ("k8s",),
+    "namespace": ("k8s",),
+    "node_selector": ("k8s",),
+    "toleration": ("k8s",),
+    "queue": ("k8s",),
+    "priority_class": ("k8s",),
+}
+"""Which backends each option means something to."""
+
+_OBJECT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+.*", re.ASCII)
+_CLAIM = re.compile(r"pvc:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?:/.*)?", re.ASCII)
+
+
+def provider_options(function: _Function) -> _Function:
+    """Add all of them; the function gets their values by keyword, for `settings_of`."""
+    for decorator in reversed(_DECORATORS):
+        function = decorator(function)
+    return function
+
+
+def settings_of(
+    backend: str, given: Mapping[str, Any], selection: Selection, deadline_s: int, corpus: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """`settings` of the plan: what was chosen for the backend, checked, as plain JSON; only what is set is in it.
+
+    Args:
+        backend: the backend's name.
+        given: the values of `provider_options`.
+        selection: the cells, for what they need.
+        deadline_s: the deadline of the run.
+        corpus: where the private corpus lies (a claim or a bucket) and its digest; None for one that lies here.
+
+    Raises:
+        UsageError: an option does not suit the backend, or a value is none.
+    """
+    for name, value in given.items():
+        if value in (None, (), False):
+            continue
+        if backend not in _SUITS[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} means nothing to the backend {backend}; it is for {' and '.join(_SUITS[name])}",
+                remedy=f"leave {option} out, or change --backend",
+            )
+    if backend not in _REMOTE:
+        return {}
+    settings = _settings(backend, given, selection)
+    if corpus is not None:
+        settings["corpus"] = dict(corpus)
+    _check_as_rendered(settings, given, selection, deadline_s)
+    return settings
+
+
+def _settings(backend: str, given: Mapping[str, Any], selection: Selection) -> dict[str, Any]:
+    image = None if given["image"] is None else parse_image(given["image"])
+    if image is not None and (warning := image.warning()) is not None:
+        say(f"warning: {warning}", err=True)
+    labels = parse_node_selector(given["node_selector"])
+    tolerations = parse_tolerations(given["toleration"])
+    settings = {
+        "accelerators": str(parse_accelerators(given["accelerators"], selection)),
+        "image": None if image is None else image.text,
+        "cpus": given["cpus"],
+        "memory_gib": given["memory"],
+        "provision_timeout_s": given["provision_timeout"],
+        "sink": _sink(backend, given["sink"]),
+        "accept_no_cap": True if given["accept_no_cap"] else None,
+        "ttl_s": given["ttl"],
+        "infra": given["infra"],
+        "context": given["context"],
+        "namespace": given["namespace"],
+        "node_selector": None if labels is None else dict(labels),
+        "tolerations": None if tolerations is None else [text for text in given["toleration"] if text != "none"],
+        "queue": _object_name("--queue", given["queue"]),
+        "priority_class": _object_name("--priority-class", given["priority_class"]),
+    }
+    if settings["context"] is not None:
+        require_text("--context", given["context"])
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _sink(backend: str, sink: str | None) -> str | None:
+    if sink is None:
+        return None
+    form, said = (_CLAIM, "pvc:CLAIM or pvc:CLAIM/PATH") if backend == "k8s" else (_URI, "a storage URI, s3://BUCKET")
+    if not form.fullmatch(sink):
+        raise UsageError(f"--sink {sink[:200]!r} does not suit the backend {backend}", remedy=f"give {said}")
+    return sink
+
+
+def _object_name(option: str, name: str | None) -> str | None:
+    if name is not None and not _OBJECT_NAME.fullmatch(name):
+        raise UsageError(f"{option} {name[:100]!r} is no object name", remedy="give a-z, 0-9, '-' and '.' alone")
+    return name
+
+
+def _check_as_rendered(
+    settings: Mapping[str, Any], given: Mapping[str, Any], selection: Selection, deadline_s: int
+) -> None:
+    """Refuse now, before anything is made, what rendering would refuse later."""
+    RenderRequest(
+        run_id="r0",
+        cell_set=selection.cell_set.name,
+        cells=tuple(cell.key for cell in selection.cells),
+        deadline_s=deadline_s,
+        reserve_s=0,
+        collect_wait_s=0,
+        infra=settings.get("infra"),
+        namespace=settings.get("namespace"),
+        node_selector=parse_node_selector(given["node_selector"]),
+    )
