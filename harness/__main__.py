@@ -17,6 +17,7 @@ ENTRY_POINTS = {
     "checks": "compare packed, parallel outputs and gradients of one cell with a single rank (under torchrun)",
     "layouts": "print prefix tree, candidate family and features of a workload",
     "node": "run the selected cells, each in fresh processes",
+    "qualify": "unpack a source and run command groups in it, each as a process family",
 }
 """Name -> what it does. The module `harness.<name>` has `main(argv) -> exit code`."""
 

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["INFRASTRUCTURE_EXIT_CODE", "STOPPED_EXIT_CODE", "CellStatus", "Ended", "Outcome", "classify", "exit_code"]
+__all__ = [
+    "INFRASTRUCTURE_EXIT_CODE",
+    "OWN_SIGNALS",
+    "STOPPED_EXIT_CODE",
+    "CellStatus",
+    "Ended",
+    "Outcome",
+    "classify",
+    "exit_code",
+    "signal_name",
+]
 
 INFRASTRUCTURE_EXIT_CODE = 5
 """Exit code of the node, and of a rank that could not write its files."""
@@ -16,7 +26,7 @@ INFRASTRUCTURE_EXIT_CODE = 5
 STOPPED_EXIT_CODE = 130
 """The node's exit code when it was told to stop, whatever its cells were."""
 
-_OWN_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL})
+OWN_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL})
 """Signals that a process brings on itself; every other one came from outside."""
 
 
@@ -71,15 +81,15 @@ def classify(ended: Ended) -> Outcome:
     if ended.stall is not None:
         return Outcome(CellStatus.HUNG, ended.stall, code, number)
     if number is not None:
-        return Outcome(CellStatus.INFRASTRUCTURE, f"torchrun was killed by {_name(number)}", None, number)
+        return Outcome(CellStatus.INFRASTRUCTURE, f"torchrun was killed by {signal_name(number)}", None, number)
     launcher_signal = (ended.failures or {}).get("launcher_signal")
     if launcher_signal is not None:
-        reason = f"torchrun was ended by {_name(launcher_signal)}"
+        reason = f"torchrun was ended by {signal_name(launcher_signal)}"
         return Outcome(CellStatus.INFRASTRUCTURE, reason, code, launcher_signal)
     own_deaths = [each for each in (ended.failures or {}).get("failures", ()) if not each["by_torchrun"]]
     killed = next((each for each in own_deaths if _from_outside(each["signal"])), None)
     if killed is not None:
-        reason = f"rank {killed['rank']} was killed by {_name(killed['signal'])} from outside"
+        reason = f"rank {killed['rank']} was killed by {signal_name(killed['signal'])} from outside"
         return Outcome(CellStatus.INFRASTRUCTURE, reason, code, killed["signal"])
     unable = next((each for each in own_deaths if each["exit_code"] == INFRASTRUCTURE_EXIT_CODE), None)
     if unable is not None:
@@ -128,17 +138,22 @@ def _says(end: Mapping[str, Any] | None, *outcomes: str) -> bool:
 
 
 def _from_outside(number: int | None) -> bool:
-    return number is not None and number not in _OWN_SIGNALS
+    return number is not None and number not in OWN_SIGNALS
 
 
 def _death(failure: Mapping[str, Any]) -> str:
-    how = f"exited with {failure['exit_code']}" if failure["signal"] is None else f"died of {_name(failure['signal'])}"
+    how = (
+        f"exited with {failure['exit_code']}"
+        if failure["signal"] is None
+        else f"died of {signal_name(failure['signal'])}"
+    )
     message = str(failure["message"]).strip()
     first_line = message.splitlines()[0] if message else ""
     return f"rank {failure['rank']} {how}" + (f": {first_line}" if first_line else "")
 
 
-def _name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """The name of a signal; one without a name by its number."""
     try:
         return signal.Signals(number).name
     except ValueError:

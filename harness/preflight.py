@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NOT_APPLICABLE", "PREFLIGHT_SCHEMA", "Preflight", "check_gpus", "fingerprint", "look"]
+__all__ = ["NOT_APPLICABLE", "PREFLIGHT_SCHEMA", "Preflight", "busy_gpus", "check_gpus", "fingerprint", "look"]
 
 PREFLIGHT_SCHEMA = "harness.preflight/1"
 NOT_APPLICABLE = "not-applicable"
@@ -86,6 +86,23 @@ def check_gpus(facts: Mapping[str, Any], device: str, slots: int, visible: str |
     if seen is not None and seen != len(chosen):
         problems.append(f"torch sees {seen} GPUs, nvidia-smi {len(chosen)}")
     return problems
+
+
+def busy_gpus(ask: Ask | None = None) -> tuple[str, ...]:
+    """Which GPUs are not idle now, and why; a GPU that can not be asked is not known to be idle."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+    holders = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        gpus = _parse_gpus((ask or _ask)(command))
+        held = [line.strip() for line in (ask or _ask)(holders).splitlines() if line.strip()]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return (f"the GPUs could not be asked: {error}",)
+    used = [
+        f"GPU {gpu['index']} has {gpu['memory_used_mib']} MiB in use"
+        for gpu in gpus
+        if gpu["memory_used_mib"] > _HELD_MIB
+    ]
+    return (*used, *(f"a process holds a GPU: {line}" for line in held))
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

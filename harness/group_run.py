@@ -1,0 +1,311 @@
+"""One qualification on a node: command groups in order, each as a process family of its own, with what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from harness.documents import write_json
+from harness.evidence import utc_now
+from harness.family import Family
+from harness.outcome import INFRASTRUCTURE_EXIT_CODE, OWN_SIGNALS, STOPPED_EXIT_CODE, signal_name
+from harness.preflight import NOT_APPLICABLE, Preflight
+from harness.processes import become_subreaper
+from harness.source_files import changed_files, pin_files
+from harness.stop_requests import StopRequests, stop_requests
+
+__all__ = ["PYTEST_REPORT", "QUALIFICATION_SCHEMA", "Group", "GroupRun", "GroupStatus", "QualifyJob"]
+
+QUALIFICATION_SCHEMA = "harness.qualification/1"
+PYTEST_REPORT = Path(__file__).parent / "pytest_report"
+"""The folder, and by `orchestrate_pytest_report` the name, of the plugin that reports on tests."""
+
+_LOOK_S = 0.2
+_GRACE_S = 3.0
+_KILL_S = 10.0
+_STOP_GRACE_S = 2.0
+
+
+class GroupStatus(StrEnum):
+    """What became of a group, as groups.json says it."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    INFRASTRUCTURE = "infrastructure"
+    CANCELLED = "cancelled"
+    NOT_RUN = "not-run"
+    """A group that it needs did not pass, or the node was stopped or unfit before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A named command.
+
+    `command` is an argument list. `env` is added to the node's environment. `timeout_s` bounds it. `needs` are groups
+    that must have passed. `report` is `pytest` (the plugin reports on every pytest that the command starts),
+    `junit` (the command writes `junit` itself, a path below the source) or `exit-code` (there are no tests in it).
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    timeout_s: float
+    needs: tuple[str, ...]
+    report: str
+    junit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QualifyJob:
+    """What a node is to do: `groups` in order, in `source`, an unpacked source that nothing may change meanwhile."""
+
+    run_id: str
+    device: str
+    slots: int
+    source: Path
+    archive_sha256: str
+    groups: tuple[Group, ...]
+    evidence: Path
+    lifeline_fd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    status: GroupStatus
+    reason: str
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class GroupRun:
+    """One run of `job`. `env` is what the groups inherit, `check` looks at the node, `idle` at its GPUs in between.
+
+    `idle` answers with what is wrong, nothing where every GPU is idle or there is none to look at.
+    """
+
+    def __init__(
+        self,
+        job: QualifyJob,
+        env: Mapping[str, str],
+        *,
+        check: Callable[[], Preflight],
+        idle: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self._job = job
+        self._env = env
+        self._check = check
+        self._idle = idle
+        self._records: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> int:
+        """Run all groups; 0 where each passed and no source changed, else the worst group's exit code.
+
+        Raises:
+            OSError: the evidence can not be written, or the kernel can not do what a node needs.
+        """
+        job = self._job
+        job.evidence.mkdir(parents=True, exist_ok=True)
+        become_subreaper()
+        pins = pin_files(job.source)
+        write_json(job.evidence / "sources.json", pins)
+        with stop_requests(job.lifeline_fd) as requests:
+            self._event("node-started", groups=[group.name for group in job.groups])
+            problems = self._look_at_node()
+            for group in job.groups:
+                self._one(group, requests, problems, pins)
+            stopped = requests.reason
+        changed = changed_files(job.source, pins)
+        code = STOPPED_EXIT_CODE if stopped is not None else _exit_code(self._records.values(), changed)
+        self._write_result(code, stopped, changed)
+        self._event("node-ended", status=stopped or "ran to its end", exit_code=code)
+        return code
+
+    def _look_at_node(self) -> tuple[str, ...]:
+        preflight = self._check()
+        write_json(self._job.evidence / "preflight.json", preflight.facts)
+        return preflight.problems
+
+    def _one(self, group: Group, requests: StopRequests, problems: tuple[str, ...], pins: Mapping[str, str]) -> None:
+        unmet = [name for name in group.needs if self._records[name]["status"] != GroupStatus.PASSED]
+        if requests.reason is not None:
+            ended = _Ended(GroupStatus.CANCELLED, f"the node was stopped before it began: {requests.reason}")
+        elif problems:
+            ended = _Ended(GroupStatus.INFRASTRUCTURE, "; ".join(problems))
+        elif unmet:
+            ended = _Ended(GroupStatus.NOT_RUN, f"it needs {', '.join(unmet)}, which did not pass")
+        else:
+            self._start(group, requests, pins)
+            return
+        self._record(group, ended, started_at=None, wall_s=0.0, family=Family().as_facts(), retired=None)
+
+    def _start(self, group: Group, requests: StopRequests, pins: Mapping[str, str]) -> None:
+        folder = self._folder(group)
+        folder.mkdir(parents=True)
+        self._event("group-started", group=group.name)
+        started_at, began = utc_now(), time.monotonic()
+        family = Family()
+        with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
+            ended = self._watch(group, folder, family, requests, Path(scratch))
+            retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
+        if retired.left:
+            left = f"processes of it could not be ended: {', '.join(retired.left)}"
+            ended = replace(ended, status=GroupStatus.INFRASTRUCTURE, reason=left)
+        busy = self._idle()
+        if busy and ended.status is GroupStatus.PASSED:
+            ended = replace(ended, status=GroupStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
+        changed = changed_files(self._job.source, pins)
+        if changed and ended.status is GroupStatus.PASSED:
+            ended = replace(
+                ended, status=GroupStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
+            )
+        self._fetch_junit(group, folder)
+        self._record(
+            group,
+            ended,
+            started_at=started_at,
+            wall_s=time.monotonic() - began,
+            family=family.as_facts(),
+            retired={"outlived": list(retired.outlived), "killed": retired.killed, "left": list(retired.left)},
+            gpus_busy_after=NOT_APPLICABLE if self._job.device == "cpu" else list(busy),
+        )
+
+    def _watch(self, group: Group, folder: Path, family: Family, requests: StopRequests, scratch: Path) -> _Ended:
+        """Run the group's command to its end, its time-out or a stop, sampling its family."""
+        with (folder / "output.log").open("wb") as log:
+            try:
+                process = subprocess.Popen(
+                    group.command,
+                    cwd=self._job.source,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment(group, folder, scratch),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return _Ended(GroupStatus.FAILED, f"{group.command[0]!r} can not be started: {error.strerror}")
+        deadline = time.monotonic() + group.timeout_s
+        while process.poll() is None:
+            family.sample()
+            if requests.reason is not None:
+                family.retire([process.pid], grace_s=_STOP_GRACE_S, kill_s=_KILL_S)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_KILL_S)
+                return _Ended(GroupStatus.CANCELLED, f"the node was stopped: {requests.reason}")
+            if time.monotonic() >= deadline:
+                family.retire([process.pid], grace_s=_GRACE_S, kill_s=_KILL_S)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_KILL_S)
+                return _Ended(GroupStatus.TIMEOUT, f"it did not end within its {group.timeout_s:g}s")
+            requests.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+        return _ended(process.returncode)
+
+    def _environment(self, group: Group, folder: Path, scratch: Path) -> dict[str, str]:
+        env = {**self._env, "TMPDIR": str(scratch), **group.env}
+        if group.report == "pytest":
+            path = env.get("PYTHONPATH")
+            plugins = env.get("PYTEST_PLUGINS")
+            env["PYTHONPATH"] = f"{PYTEST_REPORT}{os.pathsep}{path}" if path else str(PYTEST_REPORT)
+            env["PYTEST_PLUGINS"] = ",".join([*([plugins] if plugins else []), "orchestrate_pytest_report"])
+            env["ORCHESTRATE_PYTEST_REPORT"] = str((folder / "tests.jsonl").absolute())
+        return env
+
+    def _fetch_junit(self, group: Group, folder: Path) -> None:
+        """Copy the report that the command wrote; what is not there shows by its absence."""
+        if group.junit is None:
+            return
+        written = self._job.source / group.junit
+        if written.is_file() and written.resolve().is_relative_to(self._job.source.resolve()):
+            (folder / "junit.xml").write_bytes(written.read_bytes())
+
+    def _record(
+        self,
+        group: Group,
+        ended: _Ended,
+        *,
+        started_at: str | None,
+        wall_s: float,
+        family: Mapping[str, Any],
+        retired: Mapping[str, Any] | None,
+        gpus_busy_after: object = None,
+    ) -> None:
+        self._records[group.name] = {
+            "name": group.name,
+            "command": list(group.command),
+            "report": group.report,
+            "status": ended.status,
+            "reason": ended.reason,
+            "exit_code": ended.exit_code,
+            "signal": ended.signal,
+            "started_at": started_at,
+            "ended_at": utc_now(),
+            "wall_s": round(wall_s, 3),
+            "family": dict(family),
+            "retired": None if retired is None else dict(retired),
+            "gpus_busy_after": gpus_busy_after,
+            "evidence": None if started_at is None else f"groups/{group.name}",
+        }
+        self._event("group-ended", group=group.name, status=ended.status, reason=ended.reason or None)
+
+    def _write_result(self, code: int, stopped: str | None, changed: tuple[str, ...]) -> None:
+        job = self._job
+        write_json(
+            job.evidence / "groups.json",
+            {
+                "schema": QUALIFICATION_SCHEMA,
+                "run_id": job.run_id,
+                "device": job.device,
+                "exit_code": code,
+                "stopped": stopped,
+                "archive_sha256": job.archive_sha256,
+                "sources": {"file": "sources.json", "changed": list(changed)},
+                "groups": [self._records[group.name] for group in job.groups],
+            },
+        )
+
+    def _event(self, event: str, **fields: Any) -> None:
+        kept = {name: value for name, value in fields.items() if value is not None}
+        record = {"at": utc_now(), "event": event, **kept}
+        with (self._job.evidence / "node.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        print(" ".join(f"{name}={value}" for name, value in record.items() if name != "at"), flush=True)
+
+    def _folder(self, group: Group) -> Path:
+        return self._job.evidence / "groups" / group.name
+
+
+def _ended(returncode: int) -> _Ended:
+    """By its own exit code. A signal that nobody here sent came from outside, or is a fault of the command's own."""
+    if returncode == 0:
+        return _Ended(GroupStatus.PASSED, "", 0)
+    if returncode > 0:
+        return _Ended(GroupStatus.FAILED, f"it exited with {returncode}", returncode)
+    number = -returncode
+    if number in OWN_SIGNALS:
+        return _Ended(GroupStatus.FAILED, f"it died of {signal_name(number)}", None, number)
+    return _Ended(GroupStatus.INFRASTRUCTURE, f"it was killed by {signal_name(number)} from outside", None, number)
+
+
+_WORST_FIRST = (
+    (GroupStatus.INFRASTRUCTURE, INFRASTRUCTURE_EXIT_CODE),
+    (GroupStatus.TIMEOUT, 3),
+    (GroupStatus.FAILED, 1),
+    (GroupStatus.CANCELLED, STOPPED_EXIT_CODE),
+    (GroupStatus.NOT_RUN, 4),
+)
+
+
+def _exit_code(records: Any, changed: tuple[str, ...]) -> int:
+    found = {record["status"] for record in records}
+    code = next((code for status, code in _WORST_FIRST if status in found), 0)
+    return code or (1 if changed else 0)

@@ -1,0 +1,85 @@
+"""A pytest plugin that writes what pytest knows about each test, as JSON lines, while the tests run.
+
+It is put on the path alone, by its folder, and asks pytest for nothing but its hooks: the tests that it reports on may
+be of any repository and run under any pytest from 7 on. The file is named by ORCHESTRATE_PYTEST_REPORT; without that it
+does nothing. Lines are appended whole, so that a killed run leaves what it reported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import Any
+
+SCHEMA = "harness.pytest-report/1"
+_MAX_TEXT = 2000
+
+
+class Report:
+    """Appends one line for each thing that pytest tells."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._session = secrets.token_hex(4)  # a group may start pytest several times
+
+    def pytest_sessionstart(self, session: Any) -> None:
+        """The run begins."""
+        import pytest  # noqa: PLC0415 - the plugin is imported by pytest itself
+
+        self._write("start", pytest=pytest.__version__, arguments=len(session.config.args))
+
+    def pytest_deselected(self, items: list[Any]) -> None:
+        """Tests that were chosen away, by name."""
+        for item in items:
+            self._write("deselected", test=item.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A module that could not be collected, or was skipped as a whole."""
+        if report.outcome == "failed":
+            self._write("collect-error", test=report.nodeid, reason=_last_lines(report.longrepr))
+        elif report.outcome == "skipped":
+            self._write("collect-skipped", test=report.nodeid, reason=_skip_reason(report.longrepr))
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """How many tests are left to run."""
+        self._write("collected", count=len(session.items))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """One phase of one test: set-up, call or tear-down."""
+        fields = {"test": report.nodeid, "when": report.when, "outcome": report.outcome}
+        fields["duration_s"] = round(report.duration, 4)
+        if hasattr(report, "wasxfail"):
+            fields |= {"xfail": True, "reason": str(report.wasxfail)}
+        elif report.outcome == "skipped":
+            fields["reason"] = _skip_reason(report.longrepr)
+        elif report.outcome in {"failed", "rerun"}:
+            fields["reason"] = _last_lines(report.longrepr)
+        self._write("test", **fields)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """The run ended by itself, with this status."""
+        self._write("finish", exit_status=int(exitstatus))
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"schema": SCHEMA, "session": self._session, "kind": kind, **fields})
+        os.write(self._fd, line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def pytest_configure(config: Any) -> None:
+    """Report, where a file is named, and only from the process that decides: a worker of xdist reports to it."""
+    path = os.environ.pop("ORCHESTRATE_PYTEST_REPORT", None)  # a pytest that a test starts is no test of the group
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Report(path), "orchestrate-report")
+
+
+def _skip_reason(longrepr: Any) -> str:
+    if isinstance(longrepr, tuple) and len(longrepr) == 3:
+        return str(longrepr[2]).removeprefix("Skipped: ")[:_MAX_TEXT]
+    return str(longrepr)[:_MAX_TEXT]
+
+
+def _last_lines(longrepr: Any) -> str:
+    crash = getattr(longrepr, "reprcrash", None)
+    text = str(crash.message if crash is not None else longrepr)
+    return text[-_MAX_TEXT:]

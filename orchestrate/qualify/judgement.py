@@ -1,0 +1,119 @@
+"""What a qualification showed, judged from its evidence: group by group, never from what somebody says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrate.qualify.group_file import Report
+from orchestrate.qualify.test_counts import TestCounts, from_junit, from_pytest_report
+from orchestrate.verdict import Verdict, worst
+
+__all__ = ["GroupJudgement", "judge_groups", "verdict_of"]
+
+QUALIFICATION_SCHEMA = "harness.qualification/1"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJudgement:
+    """One group. `counts` are None where its report is its exit code; `record` is the node's word on it."""
+
+    name: str
+    verdict: Verdict
+    reason: str
+    counts: TestCounts | None
+    record: Mapping[str, Any]
+
+
+def judge_groups(
+    expected: Sequence[tuple[str, Report]], groups_json: bytes | None, files: Mapping[str, bytes]
+) -> tuple[GroupJudgement, ...]:
+    """Each expected group, in order; `files` are the evidence files by their path below the evidence folder.
+
+    A group that the node says nothing of is `incomplete`, and so is one whose report is not whole.
+    """
+    records = _records(groups_json)
+    return tuple(_judge(name, report, records.get(name), files) for name, report in expected)
+
+
+def verdict_of(judgements: Sequence[GroupJudgement]) -> Verdict:
+    """The worst one; a qualification without a group is `incomplete`."""
+    return worst(judgement.verdict for judgement in judgements)
+
+
+_BY_STATUS = {
+    "failed": Verdict.FAILED,
+    "timeout": Verdict.HUNG,
+    "infrastructure": Verdict.INFRASTRUCTURE,
+    "cancelled": Verdict.CANCELLED,
+    "not-run": Verdict.INCOMPLETE,
+}
+
+
+def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: Mapping[str, bytes]) -> GroupJudgement:
+    if record is None:
+        return GroupJudgement(name, Verdict.INCOMPLETE, "the node says nothing of it", None, {})
+    status, said = str(record.get("status")), str(record.get("reason") or "")
+    counts = _counts(name, report, files) if record.get("started_at") else None
+    verdict = _BY_STATUS.get(status)
+    if status != "passed" and verdict is None:
+        return GroupJudgement(name, Verdict.INCOMPLETE, f"its status {status!r} is unknown", counts, record)
+    if counts is None:
+        started = bool(record.get("started_at"))
+        if verdict is None and (not started or record.get("exit_code") != 0):
+            return GroupJudgement(name, Verdict.INCOMPLETE, "it passed without having run", None, record)
+        return GroupJudgement(name, verdict or Verdict.PASSED, said, None, record)
+    if counts.collection_errors and verdict in {None, Verdict.FAILED}:
+        first = counts.collection_errors[0]
+        missing = f"{first.test} could not be collected: {_last_line(first.reason)}"
+        return GroupJudgement(name, Verdict.INCOMPLETE, missing, counts, record)
+    if verdict is not None and not (verdict is Verdict.FAILED and not counts.bad and counts.gaps):
+        first_bad = f"; first: {counts.bad[0].test}: {_last_line(counts.bad[0].reason)}" if counts.bad else ""
+        return GroupJudgement(name, verdict, f"{said}{first_bad}", counts, record)
+    return _passed_by_report(name, counts, record)
+
+
+def _passed_by_report(name: str, counts: TestCounts, record: Mapping[str, Any]) -> GroupJudgement:
+    """The command ended well (or badly without a word): the report decides."""
+    if counts.bad:
+        reason = f"its report has {len(counts.bad)} failures, though it exited with 0; first: {counts.bad[0].test}"
+        return GroupJudgement(name, Verdict.FAILED, reason, counts, record)
+    if counts.gaps:
+        return GroupJudgement(name, Verdict.INCOMPLETE, counts.gaps[0], counts, record)
+    if counts.passed == 0:
+        what = f"all {len(counts.skipped)} tests were skipped" if counts.skipped else "no test ran"
+        return GroupJudgement(name, Verdict.INCOMPLETE, what, counts, record)
+    return GroupJudgement(name, Verdict.PASSED, "", counts, record)
+
+
+def _counts(name: str, report: Report, files: Mapping[str, bytes]) -> TestCounts | None:
+    match report:
+        case Report.PYTEST:
+            return from_pytest_report(files.get(f"groups/{name}/tests.jsonl", b""))
+        case Report.JUNIT:
+            data = files.get(f"groups/{name}/junit.xml")
+            return TestCounts(gaps=("it wrote no JUnit report",)) if data is None else from_junit(data)
+        case Report.EXIT_CODE:
+            return None
+
+
+def _records(data: bytes | None) -> dict[str, Mapping[str, Any]]:
+    try:
+        tree = json.loads(data or b"null")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(tree, dict) or tree.get("schema") != QUALIFICATION_SCHEMA:
+        return {}
+    rows = tree.get("groups")
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and isinstance(row.get("name"), str):
+            found.setdefault(row["name"], row)
+    return found
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "without a reason"

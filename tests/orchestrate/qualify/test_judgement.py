@@ -1,0 +1,85 @@
+import json
+
+import pytest
+
+from orchestrate.qualify.group_file import Report
+from orchestrate.qualify.judgement import judge_groups, verdict_of
+from orchestrate.verdict import Verdict
+
+
+def report(*tests, status=0, extra=(), collected=None):
+    rows = [{"kind": "start"}, *extra]
+    if collected is not False:
+        rows.append({"kind": "collected", "count": len(tests) if collected is None else collected})
+    for name, outcome in tests:
+        rows.extend(
+            {
+                "kind": "test",
+                "test": name,
+                "when": when,
+                "reason": "because",
+                "outcome": outcome if when == "call" else "passed",
+            }
+            for when in ("setup", "call", "teardown")
+        )
+    rows.append({"kind": "finish", "exit_status": status})
+    head = {"schema": "harness.pytest-report/1", "session": "s"}
+    return b"".join(json.dumps({**head, **row}).encode() + b"\n" for row in rows)
+
+
+def judged(status="passed", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", **record):
+    row = {"name": "unit", "status": status, "reason": "so", "exit_code": exit_code, "started_at": started, **record}
+    data = json.dumps({"schema": "harness.qualification/1", "groups": [row]}).encode()
+    files = {} if tests is None else {"groups/unit/tests.jsonl": tests}
+    (found,) = judge_groups([("unit", kind)], data, files)
+    return found
+
+
+def test_a_group_passes_with_a_whole_report_of_passed_tests():
+    found = judged(tests=report(("a", "passed"), ("b", "skipped")))
+    assert found.verdict is Verdict.PASSED
+    assert [row.test for row in found.counts.skipped] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "said"),
+    [
+        (judged(tests=report()), Verdict.INCOMPLETE, "no test ran"),
+        (judged(tests=report(("a", "skipped"))), Verdict.INCOMPLETE, "all 1 tests were skipped"),
+        (judged(tests=report(("a", "passed"), collected=2)), Verdict.INCOMPLETE, "never ran"),
+        (judged(tests=None), Verdict.INCOMPLETE, "report is empty"),
+        (judged(tests=report(("a", "failed"))), Verdict.FAILED, "though it exited with 0"),
+        (judged("failed", report(("a", "failed"), status=1), exit_code=1), Verdict.FAILED, "first: a: because"),
+        (judged("failed", report(("a", "passed")), exit_code=3), Verdict.FAILED, "so"),
+        (judged("failed", b"", exit_code=1), Verdict.INCOMPLETE, "report is empty"),
+        (judged("timeout", report(("a", "passed"))), Verdict.HUNG, "so"),
+        (judged("infrastructure", b""), Verdict.INFRASTRUCTURE, "so"),
+        (judged("cancelled", b""), Verdict.CANCELLED, "so"),
+        (judged("not-run", started=None, exit_code=None), Verdict.INCOMPLETE, "so"),
+        (judged("passed", started=None), Verdict.INCOMPLETE, "without having run"),
+        (judged("brilliant", report(("a", "passed"))), Verdict.INCOMPLETE, "unknown"),
+        (judged(kind=Report.EXIT_CODE), Verdict.PASSED, "so"),
+        (judged(kind=Report.EXIT_CODE, exit_code=None), Verdict.INCOMPLETE, "without having run"),
+        (judged(kind=Report.JUNIT), Verdict.INCOMPLETE, "no JUnit report"),
+    ],
+)
+def test_the_evidence_decides(found, verdict, said):
+    assert found.verdict is verdict
+    assert said in found.reason
+
+
+def test_a_module_that_can_not_be_imported_is_incomplete_and_named():
+    error = {"kind": "collect-error", "test": "a.py", "reason": "E\nModuleNotFoundError: No module named 'triton'"}
+    found = judged("failed", report(status=2, extra=[error], collected=False), exit_code=2)
+    assert found.verdict is Verdict.INCOMPLETE
+    assert "No module named 'triton'" in found.reason
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b'{"schema": "other", "groups": []}', b"[" * 100000])
+def test_a_group_that_nobody_speaks_of_is_incomplete(data):
+    found = judge_groups([("unit", Report.PYTEST)], data, {})
+    assert verdict_of(found) is Verdict.INCOMPLETE
+
+
+def test_nothing_is_not_a_pass():
+    assert verdict_of(()) is Verdict.INCOMPLETE

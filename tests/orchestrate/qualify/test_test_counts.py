@@ -1,0 +1,167 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrate.qualify.test_counts import Named, from_junit, from_pytest_report
+
+PLUGIN = Path(__file__).parents[3] / "harness/pytest_report"
+
+
+def run_pytest(folder, *arguments, **files):
+    """The plugin's report of a real pytest over `files`."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    report = folder / "report.jsonl"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {"ORCHESTRATE_PYTEST_REPORT": str(report), "PYTHONPATH": str(PLUGIN)}
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "orchestrate_pytest_report",
+         f"--junit-xml={folder}/junit.xml", *arguments],
+        cwd=folder, env=env, capture_output=True, check=False,
+    )  # fmt: skip
+    return report.read_bytes()
+
+
+ALL_KINDS = """
+import pytest
+
+def test_good(): pass
+@pytest.mark.parametrize("n", [1, 2])
+def test_many(n): pass
+def test_bad(): assert 1 == 2
+@pytest.mark.skip(reason="no GPU here")
+def test_skipped(): pass
+@pytest.mark.xfail(reason="known")
+def test_xfail(): assert False
+@pytest.mark.xfail(reason="fixed by now")
+def test_xpass(): pass
+@pytest.mark.xfail(strict=True, reason="fixed")
+def test_strict(): pass
+@pytest.fixture
+def broken(): raise RuntimeError("no database")
+def test_setup(broken): pass
+@pytest.fixture
+def late():
+    yield
+    raise RuntimeError("could not clean up")
+def test_teardown(late): pass
+def test_away(): pass
+"""
+
+
+def test_each_test_counts_once_by_what_became_of_it(tmp_path):
+    counts = from_pytest_report(run_pytest(tmp_path, "-k", "not away", test_all=ALL_KINDS))
+    assert counts.passed == 3
+    assert [row.test.split("::")[1] for row in counts.failed] == ["test_bad", "test_strict"]
+    assert [(row.test.split("::")[1], "database" in row.reason) for row in counts.errors] == [
+        ("test_setup", True),
+        ("test_teardown", False),
+    ]
+    assert counts.skipped == (Named("test_all.py::test_skipped", "no GPU here"),)
+    assert [row.reason for row in counts.xfailed] == ["known"]
+    assert [row.test for row in counts.xpassed] == ["test_all.py::test_xpass"]
+    assert counts.deselected == 1
+    assert counts.gaps == ()
+
+
+def test_junit_of_the_same_tests_has_the_same_failures(tmp_path):
+    run_pytest(tmp_path, "-k", "not away and not teardown", test_all=ALL_KINDS)
+    counts = from_junit((tmp_path / "junit.xml").read_bytes())
+    assert [row.test for row in counts.failed] == ["test_all::test_bad", "test_all::test_strict"]
+    assert [row.test for row in counts.errors] == ["test_all::test_setup"]
+    assert counts.skipped == (Named("test_all::test_skipped", "no GPU here"),)
+    assert len(counts.xfailed) == 1
+    assert counts.gaps == ()
+
+
+def test_a_missing_import_is_named(tmp_path):
+    counts = from_pytest_report(run_pytest(tmp_path, test_a="import no_such_module_here", test_b="def test(): pass"))
+    assert counts.collection_errors[0].test == "test_a.py"
+    assert "no_such_module_here" in counts.collection_errors[0].reason
+    assert counts.gaps
+
+
+def test_a_module_that_skips_itself_is_a_skip_with_its_reason(tmp_path):
+    text = "import pytest; pytest.importorskip('no_such_module_here')"
+    counts = from_pytest_report(run_pytest(tmp_path, test_a=text))
+    assert counts.passed == 0
+    assert "no_such_module_here" in counts.skipped[0].reason
+
+
+def test_a_run_that_stops_early_has_a_gap(tmp_path):
+    text = "def test_1(): assert 0\ndef test_2(): pass\ndef test_3(): pass"
+    counts = from_pytest_report(run_pytest(tmp_path, "-x", test_a=text))
+    assert "2 of 3 collected tests never ran" in counts.gaps
+
+
+def test_a_killed_pytest_has_a_gap(tmp_path):
+    text = "import os\ndef test_1(): pass\ndef test_2(): os._exit(0)\n"
+    counts = from_pytest_report(run_pytest(tmp_path, test_a=text))
+    assert counts.passed == 1
+    assert "pytest did not finish" in counts.gaps
+
+
+def test_a_test_that_passes_at_the_second_try_stays_visible():
+    rows = [("start", {}), ("collected", {"count": 1})]
+    for when, outcome in [("setup", "passed"), ("call", "rerun"), ("setup", "passed"), ("call", "passed"),
+                          ("teardown", "passed")]:  # fmt: skip
+        rows.append(("test", {"test": "a.py::t", "when": when, "outcome": outcome}))
+    rows.append(("finish", {"exit_status": 0}))
+    counts = from_pytest_report(lines(rows))
+    assert counts.passed == 1
+    assert counts.retried == (Named("a.py::t", "tried 2 times, in the end passed"),)
+    assert counts.gaps == ()
+
+
+def lines(rows, session="s"):
+    head = {"schema": "harness.pytest-report/1", "session": session}
+    return b"".join(json.dumps({**head, "kind": kind, **fields}).encode() + b"\n" for kind, fields in rows)
+
+
+def test_an_empty_report_is_a_gap():
+    assert from_pytest_report(b"").gaps
+
+
+def test_two_runs_of_pytest_are_added(tmp_path):
+    first = run_pytest(tmp_path, test_a="def test_1(): pass")
+    (tmp_path / "b").mkdir()
+    second = run_pytest(tmp_path / "b", test_a="def test_1(): pass")
+    counts = from_pytest_report(first + second)
+    assert (counts.passed, counts.gaps) == (2, ())
+
+
+@given(st.data())
+def test_no_truncation_or_flip_makes_more_of_a_report_than_there_is(data):
+    rows = [("start", {}), ("collected", {"count": 2})]
+    for test, outcome in [("a", "passed"), ("b", "failed")]:
+        rows += [
+            ("test", {"test": test, "when": when, "outcome": outcome if when == "call" else "passed"})
+            for when in ("setup", "call", "teardown")
+        ]
+    whole = lines([*rows, ("finish", {"exit_status": 1})])
+    cut = data.draw(st.integers(0, len(whole) - 2))
+    counts = from_pytest_report(whole[:cut])
+    assert counts.gaps
+    assert counts.passed <= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<html/>",
+        b"<testsuite tests='2'><testcase name='a'/></testsuite>",
+        b"<testsuite tests='1' failures='1'><testcase name='a'/></testsuite>",
+        b"<testsuite tests='nan'><testcase name='a'/></testsuite>",
+        b"<testsuites/>",
+        b'<!DOCTYPE x [<!ENTITY a "aaaa">]><testsuite tests="1"><testcase name="&a;"/></testsuite>',
+    ],
+)
+def test_a_junit_file_that_is_not_whole_has_a_gap(text):
+    assert from_junit(text).gaps
