@@ -58,7 +58,10 @@ def run_cell(
     raise_recompile_limit()
     timeout = timedelta(seconds=settings.process_group_timeout_s)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
-    recorder = Recorder(settings.evidence.parent / "trace", settings.rank)
+    recorder = Recorder(
+        settings.evidence.parent / "trace", settings.rank, settings.world_size, facts={"torch": torch.__version__}
+    )
+    recorder.context(layout=None, forward=None, phase=Phase.LOAD)
     heart.beat(Phase.LOAD)
     topology = Topology.create(cell.tp, cell.cp, device, recorder=recorder, checked=checked)
     backend = "inductor" if device.type == "cuda" else "eager"

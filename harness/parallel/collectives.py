@@ -71,7 +71,7 @@ def all_to_all(
         return rows
     rows = rows.contiguous()
     received = rows.new_empty((sum(recv_splits), *rows.shape[1:]))
-    with _issue(topology, group, "all_to_all", rows, tag, direction, send_splits, recv_splits):
+    with _issue(topology, group, "all_to_all_single", rows, tag, direction, send_splits, recv_splits, uneven=True):
         dist.all_to_all_single(received, rows, list(recv_splits), list(send_splits), group=group.handle)
     return received
 
@@ -88,7 +88,7 @@ def all_reduce(
         return tensor
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
     everything = [tensor.numel()] * group.size
-    with _issue(topology, group, "all_reduce", total.view(-1), tag, direction, everything, everything, reduce_op="sum"):
+    with _issue(topology, group, "all_reduce", total, tag, direction, everything, everything, reduce_op="sum"):
         dist.all_reduce(total, group=group.handle)
     return total
 
@@ -106,7 +106,7 @@ def all_gather(
     rows = rows.contiguous()
     gathered = rows.new_empty((group.size * rows.shape[0], *rows.shape[1:]))
     same = [rows.shape[0]] * group.size
-    with _issue(topology, group, "all_gather", rows, tag, direction, same, same):
+    with _issue(topology, group, "all_gather_single", rows, tag, direction, same, same):
         # `all_gather_single` is the newer name of `all_gather_into_tensor`.
         getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(gathered, rows, group=group.handle)
     return gathered
@@ -125,7 +125,7 @@ def reduce_scatter(
     rows = rows.contiguous()
     kept = rows.new_empty((rows.shape[0] // group.size, *rows.shape[1:]))
     same = [kept.shape[0]] * group.size
-    with _issue(topology, group, "reduce_scatter", rows, tag, direction, same, same, reduce_op="sum"):
+    with _issue(topology, group, "reduce_scatter_single", rows, tag, direction, same, same, reduce_op="sum"):
         getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(kept, rows, group=group.handle)
     return kept
 
@@ -139,8 +139,7 @@ def all_gather_object(topology: Topology, group: Group, value: Any, *, tag: str)
     if group.handle is None:
         return [value]
     values: list[Any] = [None] * group.size
-    nothing = torch.empty(0, dtype=torch.uint8)
-    with _issue(topology, group, "all_gather_object", nothing, tag, Direction.FORWARD, None, None):
+    with _issue(topology, group, "all_gather_object", None, tag, Direction.FORWARD, None, None):
         dist.all_gather_object(values, value, group=group.handle)
     return values
 
@@ -153,7 +152,7 @@ def barrier(topology: Topology, group: Group, *, tag: str) -> None:
     """
     if group.handle is None:
         return
-    with _issue(topology, group, "barrier", torch.empty(0, dtype=torch.uint8), tag, Direction.FORWARD, None, None):
+    with _issue(topology, group, "barrier", None, tag, Direction.FORWARD, None, None):
         dist.barrier(group=group.handle)
 
 
@@ -175,34 +174,45 @@ def _issue(
     topology: Topology,
     group: Group,
     op: str,
-    rows: torch.Tensor,
+    tensor: torch.Tensor | None,
     tag: str,
     direction: Direction,
-    send_splits: Sequence[int] | None,
-    recv_splits: Sequence[int] | None,
+    send: Sequence[int] | None,
+    recv: Sequence[int] | None,
     *,
+    uneven: bool = False,
     reduce_op: str | None = None,
 ) -> Iterator[None]:
-    """Record one collective; in checked mode compare it first, inside the record, so that a stall there shows."""
-    dtype = str(rows.dtype).removeprefix("torch.")
+    """Record one collective; in checked mode compare it first, inside the record, so that a stall there shows.
+
+    `send` and `recv` are what is compared, by rank of the group: rows of an all-to-all, which is `uneven` and has them
+    in its record, or whatever else must be equal.
+    """
     with topology.recorder.record(
         op=op,
         group=group.name,
         ranks=group.ranks,
-        dtype=dtype,
-        shape=tuple(rows.shape),
-        send_splits=send_splits,
-        recv_splits=recv_splits,
+        dtype=None if tensor is None else tensor.dtype,
+        shape=None if tensor is None else tensor.shape,
+        send_splits=send if uneven else None,
+        recv_splits=recv if uneven else None,
         reduce_op=reduce_op,
         root=None,
         tag=tag,
         direction=direction.value,
     ):
         if topology.checked:
-            width = rows.shape[1:].numel()
-            call = f"{op} {tag} {direction} on {group.name}, {width} x {dtype} a row"
-            _compare(topology, _Header(call, *_by_global_rank(topology, group, send_splits, recv_splits)))
+            call = f"{op} {tag} {direction} on {group.name}{_counted(op, tensor)}"
+            _compare(topology, _Header(call, *_by_global_rank(topology, group, send, recv)))
         yield
+
+
+def _counted(op: str, tensor: torch.Tensor | None) -> str:
+    """What the compared numbers count: elements of an all-reduce, rows of anything else."""
+    if tensor is None:
+        return ""
+    width = 1 if op == "all_reduce" else tensor.shape[1:].numel()
+    return f", {width} x {str(tensor.dtype).removeprefix('torch.')} a row"
 
 
 @dataclass(frozen=True, slots=True)

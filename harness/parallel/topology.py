@@ -23,9 +23,9 @@ class CollectiveRecorder(Protocol):
         *,
         op: str,
         group: str,
-        ranks: Sequence[int],
-        dtype: str,
-        shape: Sequence[int],
+        ranks: tuple[int, ...],
+        dtype: torch.dtype | None,
+        shape: tuple[int, ...] | None,
         send_splits: Sequence[int] | None,
         recv_splits: Sequence[int] | None,
         reduce_op: str | None,
@@ -35,8 +35,9 @@ class CollectiveRecorder(Protocol):
     ) -> AbstractContextManager[object]:
         """The context of one collective.
 
-        `group` is "tp", "cp" or "world" and `ranks` its global ranks; `shape` is the input's; the splits are rows of
-        dimension 0 per rank of the group, None where the operation has none; `direction` is "forward" or "backward";
+        `group` is "tp", "cp" or "world" and `ranks` its global ranks; dtype and shape are the input's, None where there
+        is none; the splits are rows of dimension 0 per rank of the group, None where the operation has none;
+        `direction` is "forward" or "backward";
         `tag` names the call site.
         """
         ...

@@ -72,6 +72,7 @@ _CRC = Struct("<I")
 _STAGE_AT, _END_AT = 40, 48
 _RETURNED = 0xFFFFFFFF << 32
 _MOST_US = 0xFFFFFFFE
+_MOST_INTERNED = 1 << 16
 
 
 class Kind(IntEnum):
@@ -218,6 +219,29 @@ class TraceWriter:
             self._advance()
         return place, at
 
+    def count(
+        self,
+        counter: list[int],
+        group: int,
+        signature: int,
+        *,
+        start_ns: int,
+        flags: int = 0,
+        context: int = 0,
+        forward: int = -1,
+        batch: int = 0,
+    ) -> Slot:
+        """`begin` with the sequence number that `counter` stands at, which goes on by one in the same moment."""
+        with self._lock:
+            at = self._at
+            sequence = counter[0]
+            body = BODY.pack(1, flags, batch, self._slots, sequence, group, context, signature, forward, 0, start_ns)
+            place = self._map
+            _STORE.pack_into(place, at, zlib.crc32(body), body)
+            counter[0] = sequence + 1
+            self._advance()
+        return place, at
+
     @staticmethod
     def returned(slot: Slot) -> None:
         """The call of an asynchronous collective has returned; nobody waits for it yet."""
@@ -253,6 +277,8 @@ class TraceWriter:
         known = self._interned.get((table, text))
         if known is not None:
             return known
+        if len(self._interned) >= _MOST_INTERNED:  # what never comes again must not fill the memory
+            self._interned.clear()
         number = self._numbers[table]
         encoded = text.encode()
         fragments = [encoded[at : at + FRAGMENT_BYTES] for at in range(0, len(encoded), FRAGMENT_BYTES)]

@@ -1,37 +1,26 @@
 """The record of every collective of one rank, from the first one, cheap enough to leave on.
 
-A rank appends one JSON line for each completed collective to `rank<r>.jsonl`, with one `write` into an append-only
-file, so that a SIGKILL loses no completed record. A collective that has begun stands in `rank<r>.open`, a small mapped
-file that costs no system call and that the kernel keeps when the process dies: `read_trace` gives both.
-
-    {"schema": "harness.trace/1", "rank": 0, "pid": 71, "wall_ns": ..., "mono_ns": ...}      the first line
-    {"seq": 4, "group": "cp", "ranks": [0, 1, 2, 3], "op": "all_to_all", "dtype": ..., "shape": ..., "send_splits": ...,
-     "recv_splits": ..., "reduce_op": ..., "root": ..., "tag": ..., "direction": "forward", "layout": "depth_one",
-     "forward": 2, "phase": "warmup", "caller": "harness/parallel/context.py:88", "start": ..., "end": ...}
-
-`seq` counts per group from 0. `start` and `end` are nanoseconds of CLOCK_MONOTONIC, which all processes of one machine
-share; the first line ties it to the wall clock.
+The trace file is `harness.trace.format`'s. In a steady state a record is a walk over a few frames, one look-up of what
+was called, and one store.
 """
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
-import sys
+import platform
+import socket
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
-__all__ = ["TRACE_SCHEMA", "Collective", "RankTrace", "Recorder", "read_trace"]
+from harness.trace.callers import Callers
+from harness.trace.format import Flag, Slot, TraceWriter
 
-TRACE_SCHEMA = "harness.trace/1"
-_SLOT_BYTES = 4096
-_SEAM = ("/harness/trace/recorder.py", "/harness/parallel/collectives.py", "/contextlib.py")
-"""Files between a collective's author and the recorder; torch's own (autograd) are passed over too."""
+__all__ = ["Collective", "Recorder", "process_facts"]
+
+_MOST_CALLS = 1 << 16
 
 
 class Recorder:
@@ -41,32 +30,32 @@ class Recorder:
     collective may begin on another thread than the last one, as CUDA's backward does.
     """
 
-    def __init__(self, directory: Path, rank: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.rank = rank
-        self._file = os.open(
-            directory / f"rank{rank}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o600
-        )
-        self._slot = _mapped(directory / f"rank{rank}.open")
-        self._sequence: dict[str, int] = {}
-        self._callers: dict[tuple[str, int], str] = {}
-        self._kinds: dict[tuple[object, ...], str] = {}
-        self._context = _context_json(layout=None, forward=None, phase=None)
-        head = {"rank": rank, "pid": os.getpid(), "wall_ns": time.time_ns(), "mono_ns": time.monotonic_ns()}
-        os.write(self._file, _line({"schema": TRACE_SCHEMA, **head}))
+    def __init__(
+        self, directory: Path, rank: int, world_size: int, *, facts: Mapping[str, Any] | None = None, frames: int = 4
+    ) -> None:
+        start_ns = time.monotonic_ns()
+        facts = process_facts() | {"mono_ns": start_ns} | dict(facts or {})
+        self._writer = TraceWriter(directory, rank, world_size=world_size, start_ns=start_ns, facts=facts)
+        self._callers = Callers(self._writer, frames)
+        self._calls: dict[tuple[object, ...], _Call] = {}
+        self._counters: dict[tuple[str, tuple[int, ...]], tuple[int, list[int]]] = {}
+        self._lock = threading.Lock()
+        self._context = 0
+        self._forward = -1
 
     def context(self, *, layout: str | None, forward: int | None, phase: str | None) -> None:
         """What the next records belong to: the layout's label, the forward's number, the phase."""
-        self._context = _context_json(layout=layout, forward=forward, phase=phase)
+        self._context = self._writer.context(layout, phase)
+        self._forward = -1 if forward is None else forward
 
     def record(
         self,
         *,
         op: str,
         group: str,
-        ranks: Sequence[int],
+        ranks: tuple[int, ...],
         dtype: object = None,
-        shape: Sequence[int] | None = None,
+        shape: tuple[int, ...] | None = None,
         send_splits: Sequence[int] | None = None,
         recv_splits: Sequence[int] | None = None,
         reduce_op: str | None = None,
@@ -74,142 +63,133 @@ class Recorder:
         tag: str | None = None,
         direction: str = "forward",
     ) -> Collective:
-        """The context of one collective: its record is complete when the block is left without an error."""
-        sequence = self._sequence.get(group, 0)
-        self._sequence[group] = sequence + 1
-        call = (group, tuple(ranks), op, dtype, reduce_op, root, tag, direction)
-        kind = self._kinds.get(call)
-        if kind is None:
-            kind = self._kinds[call] = _kind_json(*call)
-        text = (
-            f'{{"seq": {sequence}, {kind}, "shape": {_integers(shape)}, "send_splits": {_integers(send_splits)}, '
-            f'"recv_splits": {_integers(recv_splits)}, {self._context}, "caller": {self._caller(sys._getframe(1))}'  # noqa: SLF001 - the documented way to a caller's line without the cost of a traceback
-        )
-        return Collective(self, text)
+        """The context of one collective: its record is complete when the block is left without an error.
+
+        `shape` is the input's. A dtype is whatever has the dtype's name as its string.
+        """
+        stack = self._callers.number(1)
+        key = (
+            op, group, ranks, dtype, shape,
+            None if send_splits is None else tuple(send_splits),
+            None if recv_splits is None else tuple(recv_splits),
+            reduce_op, root, tag, direction, stack,
+        )  # fmt: skip
+        call = self._calls.get(key)
+        if call is None:
+            call = self._define(*key)
+        return Collective(self, call)
 
     def close(self) -> None:
-        """Close the files; what was recorded stays."""
-        os.close(self._file)
-        self._slot.close()
+        """The clean end of the trace; what was recorded stays."""
+        self._writer.close(time.monotonic_ns())
 
-    def begin(self, text: str) -> None:
-        """Put the open record into the slot; only `Collective` calls this."""
-        encoded = text.encode()[: _SLOT_BYTES - 8]
-        self._slot[0:8] = bytes(8)  # a reader must not take the old length for the new text
-        self._slot[8 : 8 + len(encoded)] = encoded
-        self._slot[0:8] = len(encoded).to_bytes(8, "little")
+    def begin(self, call: _Call) -> Slot:
+        """Write the record of `call`; only `Collective` calls this."""
+        return self._writer.count(
+            call.counter,
+            call.group,
+            call.signature,
+            start_ns=time.monotonic_ns(),
+            flags=call.flags,
+            context=self._context,
+            forward=self._forward,
+        )
 
-    def complete(self, text: str) -> None:
-        """Append one record; only `Collective` calls this."""
-        os.write(self._file, text.encode())
-        self._slot[0:8] = bytes(8)
-
-    def _caller(self, frame: FrameType | None) -> str:
-        while frame is not None and (frame.f_code.co_filename.endswith(_SEAM) or "/torch/" in frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is None:
-            return '"autograd"'
-        place = (frame.f_code.co_filename, frame.f_lineno)
-        if place not in self._callers:
-            name = "/".join(Path(place[0]).parts[-3:])
-            self._callers[place] = json.dumps(f"{name}:{place[1]}")
-        return self._callers[place]
+    def _define(
+        self,
+        op: str,
+        group: str,
+        ranks: tuple[int, ...],
+        dtype: object,
+        shape: tuple[int, ...] | None,
+        send_splits: tuple[int, ...] | None,
+        recv_splits: tuple[int, ...] | None,
+        reduce_op: str | None,
+        root: int | None,
+        tag: str | None,
+        direction: str,
+        stack: int,
+    ) -> _Call:
+        with self._lock:
+            counted = self._counters.get((group, ranks))
+            if counted is None:
+                counted = self._counters[group, ranks] = (self._writer.group(group, ranks), [0])
+        dtypes = [] if dtype is None else [str(dtype).removeprefix("torch.")]
+        output = _output_size(op, shape, len(ranks), recv_splits)
+        signature = self._writer.signature(
+            op=op,
+            input_sizes=[] if shape is None else [shape],
+            input_dtypes=dtypes,
+            output_sizes=[] if output is None else [output],
+            output_dtypes=[] if output is None else dtypes,
+            send_splits=send_splits,
+            recv_splits=recv_splits,
+            reduce_op=reduce_op,
+            root=root,
+            tag=tag,
+            stack=stack,
+        )
+        if len(self._calls) >= _MOST_CALLS:  # a program whose splits never come again must not fill the memory
+            self._calls.clear()
+        call = _Call(*counted, signature, Flag.BACKWARD if direction == "backward" else Flag(0))
+        key = (op, group, ranks, dtype, shape, send_splits, recv_splits, reduce_op, root, tag, direction, stack)
+        self._calls[key] = call
+        return call
 
 
 class Collective:
     """One collective under way; a context manager."""
 
-    __slots__ = ("_recorder", "_start", "_text")
+    __slots__ = ("_call", "_recorder", "_slot")
 
-    def __init__(self, recorder: Recorder, text: str) -> None:
+    def __init__(self, recorder: Recorder, call: _Call) -> None:
         self._recorder = recorder
-        self._text = text
-        self._start = 0
+        self._call = call
 
     def __enter__(self) -> Self:
-        self._start = time.monotonic_ns()
-        self._text = f'{self._text}, "start": {self._start}'
-        self._recorder.begin(self._text)
+        self._slot = self._recorder.begin(self._call)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._recorder.complete(f'{self._text}, "end": {time.monotonic_ns()}}}\n')
+        TraceWriter.complete(self._slot, time.monotonic_ns(), raised=kind is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class RankTrace:
-    """One rank's record: the first line, the completed collectives in order, and the one it died or hangs in."""
-
-    head: dict[str, Any]
-    completed: tuple[dict[str, Any], ...]
-    open: dict[str, Any] | None
-
-
-def read_trace(directory: Path, rank: int) -> RankTrace:
-    """Read one rank's record, also of a process that was killed: a torn last line is left out.
-
-    Raises:
-        FileNotFoundError: the rank recorded nothing.
-        ValueError: a line that is not the last one is damaged, or the file is no trace.
-    """
-    lines = (directory / f"rank{rank}.jsonl").read_bytes().split(b"\n")[:-1]
-    records = [json.loads(line) for line in lines]
-    if not records or records[0].get("schema") != TRACE_SCHEMA:
-        raise ValueError(f"{directory / f'rank{rank}.jsonl'} is no {TRACE_SCHEMA} file")
-    return RankTrace(records[0], tuple(records[1:]), _read_slot(directory / f"rank{rank}.open"))
+def process_facts() -> dict[str, Any]:
+    """What a head says of its process."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "wall_ns": time.time_ns(),
+        "mono_ns": time.monotonic_ns(),
+    }
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    with path.open("wb+") as file:
-        file.truncate(_SLOT_BYTES)
-        return mmap.mmap(file.fileno(), _SLOT_BYTES)
+class _Call:
+    """What the records of one call have in common: the group, its counter, the signature's number, the flags."""
+
+    __slots__ = ("counter", "flags", "group", "signature")
+
+    def __init__(self, group: int, counter: list[int], signature: int, flags: Flag) -> None:
+        self.group = group
+        self.counter = counter
+        self.signature = signature
+        self.flags = int(flags)
 
 
-def _read_slot(path: Path) -> dict[str, Any] | None:
-    slot = path.read_bytes() if path.exists() else b""
-    length = int.from_bytes(slot[:8], "little")
-    if not 0 < length <= _SLOT_BYTES - 8:
-        return None
-    try:
-        record: dict[str, Any] = json.loads(slot[8 : 8 + length] + b"}")
-    except ValueError:  # longer than the slot: what is known is that one is open
-        return {"truncated": slot[8 : 8 + length].decode(errors="replace")}
-    return record
-
-
-def _kind_json(
-    group: str,
-    ranks: tuple[int, ...],
-    op: str,
-    dtype: object,
-    reduce_op: str | None,
-    root: int | None,
-    tag: str | None,
-    direction: str,
-) -> str:
-    """What one call site's records have in common: made once, because JSON is most of a record's cost."""
-    return json.dumps(
-        {
-            "group": group,
-            "ranks": list(ranks),
-            "op": op,
-            "dtype": None if dtype is None else str(dtype),
-            "reduce_op": reduce_op,
-            "root": root,
-            "tag": tag,
-            "direction": direction,
-        }
-    )[1:-1]
-
-
-def _integers(values: Sequence[int] | None) -> str:
-    return "null" if values is None else str(list(values))
-
-
-def _context_json(**context: str | int | None) -> str:
-    return json.dumps(context)[1:-1]
-
-
-def _line(record: dict[str, object]) -> bytes:
-    return json.dumps(record).encode() + b"\n"
+def _output_size(
+    op: str, shape: tuple[int, ...] | None, ranks: int, recv_splits: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """The size of the result of one of the seam's operations; None where it has none."""
+    if not shape:
+        return shape
+    match op:
+        case "all_to_all_single" if recv_splits is not None:
+            return (sum(recv_splits), *shape[1:])
+        case "all_gather_single":
+            return (shape[0] * ranks, *shape[1:])
+        case "reduce_scatter_single":
+            return (shape[0] // ranks, *shape[1:])
+        case "all_reduce":
+            return shape
+    return None

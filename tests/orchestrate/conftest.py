@@ -286,7 +286,7 @@ class RunBuilder:
             (folder / "trace").mkdir(parents=True)
             (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             (folder / "stdout.log").write_text("measured\n")
-            (folder / "trace" / "rank0.jsonl").write_text('{"op":"all_to_all"}\n')
+            (folder / "trace" / "rank0.trace").write_bytes(b"RNKTRACE")
         (evidence / "preflight.json").write_text(
             json.dumps({"schema": "harness.preflight/1", "device": self.device, "gpus": "not-applicable", "cpus": 2})
         )

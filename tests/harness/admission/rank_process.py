@@ -104,7 +104,7 @@ def play_scenario(scenario, rank, topology):
 def main(rank, world, directory):
     store = dist.FileStore(str(directory / "store"), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=120))
-    recorder = Recorder(directory / "trace", rank)
+    recorder = Recorder(directory / "trace", rank, world)
     topology = Topology.create(1, world, "cpu", recorder=recorder, checked=False)
     vote = partial(cast, topology)
     admissions = []

@@ -11,7 +11,7 @@ import pytest
 
 from harness.admission.scenario import load_scenarios
 from harness.admission.vote import VOTE_TAG
-from harness.trace.recorder import read_trace
+from harness.trace.reading import read_trace
 
 REPOSITORY = Path(__file__).parents[3]
 PROCESS = Path(__file__).with_name("rank_process.py")
@@ -37,7 +37,7 @@ def world(request, tmp_path_factory):
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(said)
     answers = [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(size)]
-    traces = [read_trace(directory / "trace", rank).completed for rank in range(size)]
+    traces = [read_trace(directory / "trace", rank).records for rank in range(size)]
     return size, answers, traces
 
 
@@ -93,16 +93,31 @@ def test_releases_are_made_exactly_where_they_are_needed_and_allowed(world):
 def test_every_rank_issues_the_same_collectives_in_the_same_order(world):
     """From the recorder: one all-reduce of one size for each planning step and nothing else, on every rank."""
     _, answers, traces = world
-    facts = ("seq", "op", "group", "dtype", "shape", "reduce_op", "tag", "direction", "forward", "phase")
-    sequences = [[tuple(str(record[fact]) for fact in facts) for record in trace] for trace in traces]
+    calls = ("input_sizes", "input_dtypes", "reduce_op", "tag")
+    sequences = [
+        [
+            (
+                each.sequence,
+                each.op,
+                each.group,
+                each.flags,
+                each.forward,
+                each.phase,
+                *(each.call[fact] for fact in calls),
+            )
+            for each in trace
+        ]
+        for trace in traces
+    ]
     assert all(sequence == sequences[0] for sequence in sequences)
-    kinds = {(record["op"], record["tag"], tuple(record["shape"])) for record in traces[0]}
+    assert all(each.is_done for trace in traces for each in trace)
+    kinds = {(record.op, record.call["tag"], *record.call["input_sizes"][0]) for record in traces[0]}
     assert len(kinds) == 1
     assert next(iter(kinds))[:2] == ("all_reduce", VOTE_TAG)
     votes = [0] * len(answers[0]["admissions"])
     for record in traces[0]:
-        if record["phase"] == "combinations":
-            votes[record["forward"]] += 1
+        if record.phase == "combinations":
+            votes[record.forward] += 1
     wanted = [expected(each["outcomes"], each["memory"], 0)[1] for each in answers[0]["admissions"]]
     assert votes == wanted
 

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 import harness
-from harness.trace.recorder import read_trace
+from harness.trace.format import Flag
+from harness.trace.reading import Ending, read_trace
 
 ROOT = Path(__file__).parents[3]
 CELL = "cal-grpo-tiny|tiny-hybrid|L4|tp2|cp1"
@@ -95,21 +96,24 @@ def test_every_item_was_warm_before_it_was_measured(job):
 
 def test_a_run_has_one_exchange_of_results_and_one_of_plans(job):
     trace = read_trace(job.directory / "trace", 0)
-    forwards = {each["forward"] for each in trace.completed}
+    assert trace.ending is Ending.CLOSED
+    assert trace.open == ()
+    forwards = {each.forward for each in trace.records}
     assert len(forwards) == len(of_kind(job, "warmup")) + len(of_kind(job, "measure"))
     for tag in ("calibrate.result", "plan.digest"):
-        assert sum(each["tag"] == tag for each in trace.completed) == len(forwards)
+        assert sum(each.call["tag"] == tag for each in trace.records) == len(forwards)
 
 
 def test_ranks_recorded_the_same_collectives_from_the_first_one(job):
-    kept = ("seq", "group", "op", "tag", "direction", "layout", "forward", "phase")
+    kept = ("sequence", "group", "call", "frames", "flags", "layout", "forward", "phase")
     one, other = (
-        [tuple(record[name] for name in kept) for record in read_trace(job.directory / "trace", rank).completed]
+        [{name: getattr(record, name) for name in kept} for record in read_trace(job.directory / "trace", rank).records]
         for rank in (0, 1)
     )
     assert one == other
-    assert {record[-1] for record in one} == {"warmup", "measure"}
-    assert {record[4] for record in one} == {"forward", "backward"}
+    assert {record["phase"] for record in one} == {"warmup", "measure"}
+    assert {record["flags"] for record in one} == {Flag(0), Flag.BACKWARD}
+    assert all(record["frames"] for record in one)
 
 
 def calibrate(*arguments, **env):
@@ -189,6 +193,6 @@ def test_the_end_row_tells_the_forward_work_and_how_much_of_it_was_warm_up(job):
 
 def test_each_run_but_the_first_is_voted_on(job):
     trace = read_trace(job.directory / "trace", 0)
-    votes = [each["forward"] for each in trace.completed if each["tag"] == "admission vote"]
+    votes = [each.forward for each in trace.records if each.call["tag"] == "admission vote"]
     runs = len(of_kind(job, "warmup")) + len(of_kind(job, "measure"))
     assert set(votes) == set(range(1, runs))

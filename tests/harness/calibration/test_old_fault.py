@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.trace.recorder import read_trace
+from harness.trace.reading import read_trace
 
 FAULT = Path(__file__).parent / "per_rank_fault.py"
 WORLD = 4
@@ -20,9 +20,8 @@ def layouts(job):
     """For each rank, the layout that it ran in each of its forwards, from its record of collectives."""
     sequences = []
     for rank in range(WORLD):
-        trace = read_trace(job.directory / "trace", rank)
-        records = [*trace.completed, *([trace.open] if trace.open else [])]
-        sequences.append([layout for _, layout in sorted({(each["forward"], each["layout"]) for each in records})])
+        records = read_trace(job.directory / "trace", rank).records
+        sequences.append([layout for _, layout in sorted({(each.forward, each.layout) for each in records})])
     return sequences
 
 
