@@ -32,7 +32,7 @@ class Reason(Enum):
     QUEUED = ("queued", Verdict.CAPACITY, "a queue did not admit it within the waiting time")
     PREEMPTED = ("preempted", Verdict.CAPACITY, "somebody with more priority took the GPUs before anything ran")
     STOCKOUT = ("stockout", Verdict.CAPACITY, "the provider has none left of that kind at the moment")
-    NEVER_FITS = ("never-fits", Verdict.UNSATISFIABLE, "no node here has that many GPUs of that kind")
+    NEVER_FITS = ("never-fits", Verdict.UNSATISFIABLE, "no node here is large enough for it, even an empty one")
     UNKNOWN_KIND = ("unknown-kind", Verdict.UNSATISFIABLE, "nobody here offers that kind of GPU")
     QUOTA_TOO_SMALL = ("quota-too-small", Verdict.UNSATISFIABLE, "the quota is smaller than the request")
     MISCONFIGURED = (
@@ -42,9 +42,15 @@ class Reason(Enum):
     )
     DENIED = ("denied", Verdict.UNSATISFIABLE, "we have no right to ask for it")
     UNREACHABLE = ("unreachable", Verdict.INFRASTRUCTURE, "the provider did not answer: that is no lack of GPUs")
-    NODE_FAULT = ("node-fault", Verdict.INFRASTRUCTURE, "a node was given and did not come up")
+    NODE_FAULT = ("node-fault", Verdict.INFRASTRUCTURE, "a node was given and did not come up, or it is down")
     PROVIDER_FAULT = ("provider-fault", Verdict.INFRASTRUCTURE, "the provider failed")
+    TAKEN_AWAY = ("taken-away", Verdict.INFRASTRUCTURE, "somebody outside cancelled or deleted the request")
     CAN_NOT_TELL = ("can-not-tell", Verdict.CAPACITY, "it did not come in time; we may not see whether it ever can fit")
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """After how long trying again is worth while; None where waiting changes nothing. A habit, not a promise."""
+        return _RETRY_AFTER_S.get(self.label)
 
     def __init__(self, label: str, verdict: Verdict, meaning: str) -> None:
         self.label = label
@@ -53,6 +59,20 @@ class Reason(Enum):
 
     def __str__(self) -> str:
         return self.label
+
+
+_RETRY_AFTER_S = {
+    "nothing-free": 600.0,
+    "quota-used": 600.0,
+    "queued": 600.0,
+    "preempted": 900.0,
+    "stockout": 1800.0,
+    "can-not-tell": 900.0,
+    "unreachable": 120.0,
+    "node-fault": 300.0,
+    "provider-fault": 300.0,
+    "taken-away": 60.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
