@@ -9,6 +9,7 @@ import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
+from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import Verification, verify_run
 
 __all__ = ["command"]
@@ -19,16 +20,25 @@ __all__ = ["command"]
 @click.option("--expect-closure", metavar="SHA256", help="The newest closure must have this digest.")
 @click.option("--commit", metavar="SHA", help="This commit must have run, with a clean tree (7 or more hex digits).")
 @click.option("--require-passed", is_flag=True, help="The verdict must be passed as well: what a gate needs.")
+@click.option("--require-signature", "keys", type=click.Path(path_type=Path), multiple=True, metavar="KEY",
+              help="The newest closure must be signed by this ed25519 key (PEM, public half).")  # fmt: skip
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
-    run: str, expect_closure: str | None, commit: str | None, require_passed: bool, runs_dir: Path, as_json: bool
+    run: str,
+    expect_closure: str | None,
+    commit: str | None,
+    keys: tuple[Path, ...],
+    runs_dir: Path,
+    *,
+    require_passed: bool,
+    as_json: bool,
 ) -> int:
     """Check that the receipts of a run are whole and that its verdict follows from them, offline.
 
     Exit code 0 says that the receipts hold, 1 that they do not. A failed run whose receipts truly say `failed` holds:
-    add --require-passed where only a pass will do. Without --expect-closure whoever holds the files could have
-    recomputed them all.
+    add --require-passed where only a pass will do. Without --expect-closure or --require-signature whoever holds the
+    files could have recomputed them all.
 
     \b
     Example:
@@ -36,7 +46,11 @@ def command(
       orchestrate verify ./fetched-run --expect-closure SHA256 --commit SHA --require-passed --json
     """
     found = verify_run(
-        locate_run(run, runs_dir), expect_closure=expect_closure, expect_commit=commit, require_passed=require_passed
+        locate_run(run, runs_dir),
+        expect_closure=expect_closure,
+        expect_commit=commit,
+        require_passed=require_passed,
+        require_signatures=[public_key(path) for path in keys],
     )
     if as_json:
         say(json.dumps(found.as_json(), sort_keys=True))

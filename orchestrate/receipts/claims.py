@@ -8,6 +8,7 @@ from typing import Any
 from orchestrate.receipts.journal_chain import JournalRecord
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
+from orchestrate.receipts.signing import SIGNATURES
 from orchestrate.receipts.statement import Receipt, Stage
 
 __all__ = ["not_proven", "proven", "records_after", "uncovered_files"]
@@ -16,11 +17,16 @@ __all__ = ["not_proven", "proven", "records_after", "uncovered_files"]
 def uncovered_files(record: RunRecord) -> tuple[str, ...]:
     """The files of the run directory that nothing binds.
 
-    The journal is bound by its own chain, the token by its digest in the plan, an empty lock by being empty.
+    The journal is bound by its own chain, the token by its digest in the plan, an empty lock by being empty, a
+    signature by what it signs.
     """
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
     covered = bound | {"journal.jsonl", "token"} | {f"receipts/{receipt.sha256}.json" for receipt in record.receipts}
-    return tuple(name for name, size in record.files.items() if name not in covered and (name, size) != ("lock", 0))
+    return tuple(
+        name
+        for name, size in record.files.items()
+        if name not in covered and (name, size) != ("lock", 0) and not name.startswith(f"{SIGNATURES}/")
+    )
 
 
 def proven(record: RunRecord) -> tuple[str, ...]:
@@ -53,11 +59,23 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     return tuple(said)
 
 
-def not_proven(record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool) -> tuple[str, ...]:
-    """What a reader may not conclude. `pinned` says that the closure was compared with a digest from elsewhere."""
+def not_proven(
+    record: RunRecord, uncovered: tuple[str, ...], *, pinned: bool, signed_by: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """What a reader may not conclude.
+
+    `pinned` says that the closure was compared with a digest from elsewhere, `signed_by` which keys, given by the
+    reader, signed it.
+    """
     closure = record.closure
     facts = closure.facts if closure else {}
-    said = ["who made it: the receipts are not signed, and whoever holds the files can recompute the whole chain"]
+    if signed_by:
+        keys = ", ".join(key[:16] for key in signed_by)
+        said = [f"who measured: the closure is signed by {keys}, and whoever holds that key could sign anything"]
+    elif any(name.startswith(f"{SIGNATURES}/") for name in record.files):
+        said = ["who made it: there are signatures, and none was checked (--require-signature KEY does)"]
+    else:
+        said = ["who made it: the receipts are not signed, and whoever holds the files can recompute the whole chain"]
     if pinned:
         said[0] += " (the expected closure pins these files to the digest that you gave)"
     else:

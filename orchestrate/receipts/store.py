@@ -14,7 +14,7 @@ from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.files import list_files, read_file
 from orchestrate.receipts.statement import Receipt, Stage
 
-__all__ = ["MAX_RECEIPTS", "MAX_RECEIPT_BYTES", "ReceiptStore", "in_order", "newest_closure"]
+__all__ = ["MAX_RECEIPTS", "MAX_RECEIPT_BYTES", "ReceiptStore", "in_order", "newest_closure", "write_durably"]
 
 MAX_RECEIPT_BYTES = 16 << 20
 MAX_RECEIPTS = 4096
@@ -45,7 +45,7 @@ class ReceiptStore:
         self._drop_torn_writes()
         final = self.folder / f"{sha256}.json"
         if not final.exists():
-            _write_durably(final, data)
+            write_durably(final, data)
         _fsync_folder(self.folder)
         return sha256
 
@@ -123,11 +123,8 @@ def newest_closure(receipts: Sequence[Receipt]) -> Receipt | None:
     return heads[0] if heads else None
 
 
-_TORN = ".writing-"
-_DAMAGED = "the receipts were damaged or edited; compare with a copy, or with the closure digest noted at the run's end"
-
-
-def _write_durably(final: Path, data: bytes) -> None:
+def write_durably(final: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, whatever happens; its folder is not yet synced."""
     torn = final.with_name(f"{_TORN}{secrets.token_hex(8)}")
     descriptor = os.open(torn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -139,6 +136,10 @@ def _write_durably(final: Path, data: bytes) -> None:
     except BaseException:
         torn.unlink(missing_ok=True)
         raise
+
+
+_TORN = ".writing-"
+_DAMAGED = "the receipts were damaged or edited; compare with a copy, or with the closure digest noted at the run's end"
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ follows from the facts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestrate.receipts.claims import not_proven, proven, records_after, uncov
 from orchestrate.receipts.consistency import second_accounts, time_gaps
 from orchestrate.receipts.judgement import contradictions
 from orchestrate.receipts.record import RunRecord, load_record
+from orchestrate.receipts.signing import PublicKey, SignatureCheck, check_signatures
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.verdict import Verdict
 
@@ -73,6 +74,7 @@ def verify_run(
     expect_closure: str | None = None,
     expect_commit: str | None = None,
     require_passed: bool = False,
+    require_signatures: Sequence[PublicKey] = (),
 ) -> Verification:
     """Verify the run directory `run_dir` offline, following no link and trusting no file.
 
@@ -81,12 +83,18 @@ def verify_run(
         expect_closure: the SHA-256 that the newest closure must have, as noted when the run ended.
         expect_commit: the commit (full, or at least 7 hex digits) that must have run, with a clean tree.
         require_passed: the verdict must be `passed` as well.
+        require_signatures: the newest closure must be signed by each of these keys.
     """
+    record = load_record(run_dir)
+    signatures = None
+    if require_signatures and record.closure is not None:
+        signatures = check_signatures(run_dir, record.closure.sha256, require_signatures)
     return verify_record(
-        load_record(run_dir),
+        record,
         expect_closure=expect_closure,
         expect_commit=expect_commit,
         require_passed=require_passed,
+        signatures=signatures,
     )
 
 
@@ -96,8 +104,9 @@ def verify_record(
     expect_closure: str | None = None,
     expect_commit: str | None = None,
     require_passed: bool = False,
+    signatures: SignatureCheck | None = None,
 ) -> Verification:
-    """`verify_run` on a record that was read already."""
+    """`verify_run` on a record that was read already, and whose signatures were checked already where they matter."""
     problems = list(record.problems)
     problems.extend(_identity(record))
     problems.extend(_order(record.receipts))
@@ -119,6 +128,8 @@ def verify_record(
         problems.extend(_journal_tail(record, closure))
     problems.extend(_expectations(record, expect_closure, expect_commit))
     verdict, tests = _verdict(facts.get("verdict")), _verdict(facts.get("test_verdict"))
+    if signatures is not None:
+        problems.extend(signatures.problems)
     if require_passed and verdict is not Verdict.PASSED:
         problems.append(f"the verdict is {verdict}, and passed is required")
     problems = list(dict.fromkeys(_one_line(problem) for problem in problems))
@@ -132,7 +143,12 @@ def verify_record(
         device=_text(facts.get("device")) or "unknown",
         commit=_text(facts.get("commit")),
         proves=proven(record) if not problems else (),
-        does_not_prove=not_proven(record, uncovered, pinned=expect_closure is not None),
+        does_not_prove=not_proven(
+            record,
+            uncovered,
+            pinned=expect_closure is not None,
+            signed_by=() if signatures is None else signatures.signed_by,
+        ),
         problems=tuple(problems),
         uncovered=uncovered,
     )

@@ -1,0 +1,200 @@
+"""Signatures over closures: DSSE envelopes by securesystemslib, with an ed25519 key.
+
+A closure names the digest of every other receipt, and those name every evidence file: who signs the closure signs the
+run. An envelope lies beside the receipts, `signatures/<closure>-<key>.json`, holds the closure's own bytes, and is
+checked against them, so that a signature of another run or of an older state is none of this one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrate.errors import ReceiptError, UsageError
+from orchestrate.receipts.files import list_files, read_file
+from orchestrate.receipts.store import MAX_RECEIPT_BYTES, write_durably
+
+__all__ = [
+    "PAYLOAD_TYPE",
+    "SIGNATURES",
+    "PublicKey",
+    "SignatureCheck",
+    "check_signatures",
+    "public_key",
+    "sign_closure",
+]
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+SIGNATURES = "signatures"
+"""The folder of a run directory that the envelopes lie in. It is made new by each signature and binds itself."""
+
+_MAX_ENVELOPE_BYTES = 2 * MAX_RECEIPT_BYTES
+_MAX_SIGNATURES = 256
+_INSTALL = "pip install 'orchestrate[sign]'"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """An ed25519 key to check with, a `Key` of securesystemslib; `id` is its digest, the `keyid` in an envelope."""
+
+    key: Any
+
+    @property
+    def id(self) -> str:
+        """The key's id: 64 hex digits."""
+        return str(self.key.keyid)
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureCheck:
+    """Which of the required keys signed a closure, and what is wrong with the rest."""
+
+    signed_by: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def public_key(path: Path) -> PublicKey:
+    """The key in a PEM file: a public one, or the public half of a private one.
+
+    Raises:
+        UsageError: the file holds no ed25519 key, or the library for signatures is not installed.
+    """
+    signer = _library()
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an optional dependency
+        Ed25519PublicKey,
+    )
+
+    data = _read(path)
+    try:
+        if b"PRIVATE KEY" in data:
+            return PublicKey(signer.SSlibKey.from_crypto(_private(data, path).public_key()))
+        key = serialization.load_pem_public_key(data)
+    except (ValueError, TypeError) as error:
+        raise _no_key(path) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _no_key(path)
+    return PublicKey(signer.SSlibKey.from_crypto(key))
+
+
+def sign_closure(run_dir: Path, closure_sha256: str, key_file: Path) -> Path:
+    """Sign a closure of a run with the private key in `key_file`; returns the envelope's path.
+
+    Signing twice with one key gives the same envelope. The key is read, used and forgotten: it reaches no file, no
+    environment and no argument list.
+
+    Raises:
+        UsageError: `key_file` holds no unencrypted ed25519 private key.
+        ReceiptError: the closure is not there.
+    """
+    signer = _library()
+    from securesystemslib.dsse import Envelope  # noqa: PLC0415 - an optional dependency
+
+    private = _private(_read(key_file), key_file)
+    payload = _closure(run_dir, closure_sha256)
+    envelope = Envelope(payload, PAYLOAD_TYPE, {})
+    signature = envelope.sign(signer.CryptoSigner(private))
+    folder = run_dir / SIGNATURES
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{closure_sha256}-{signature.keyid[:16]}.json"
+    if not path.exists():
+        write_durably(path, json.dumps(envelope.to_dict(), sort_keys=True, separators=(",", ":")).encode())
+    return path
+
+
+def check_signatures(run_dir: Path, closure_sha256: str, required: Sequence[PublicKey]) -> SignatureCheck:
+    """Whether each of the `required` keys signed exactly this closure. Raises nothing for what it finds."""
+    signed: list[str] = []
+    problems: list[str] = []
+    try:
+        payload = _closure(run_dir, closure_sha256)
+        folder = run_dir / SIGNATURES
+        listed = list_files(folder, limit=_MAX_SIGNATURES) if folder.is_dir() else None
+    except (ReceiptError, OSError) as error:
+        return SignatureCheck((), (f"the signatures can not be read: {error}",))
+    names = [name for name in listed.files if name.startswith(f"{closure_sha256}-")] if listed else []
+    envelopes = []
+    for name in names:
+        try:
+            envelopes.append(_envelope(read_file(run_dir, f"{SIGNATURES}/{name}", limit=_MAX_ENVELOPE_BYTES)))
+        except (ReceiptError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            problems.append(f"the signature {name[:80]} is damaged: {type(error).__name__}")
+    for key in required:
+        if any(_is_signed(envelope, payload, key) for envelope in envelopes):
+            signed.append(key.id)
+        else:
+            problems.append(f"the closure {closure_sha256[:12]} is not signed by the required key {key.id[:16]}")
+    return SignatureCheck(tuple(signed), tuple(problems))
+
+
+def _is_signed(envelope: Any, payload: bytes, key: PublicKey) -> bool:
+    from securesystemslib.exceptions import (  # noqa: PLC0415 - an optional dependency
+        UnverifiedSignatureError,
+        VerificationError,
+    )
+
+    if envelope.payload != payload or envelope.payload_type != PAYLOAD_TYPE:
+        return False
+    try:
+        return bool(envelope.verify([key.key], 1))
+    except (VerificationError, UnverifiedSignatureError):
+        return False
+
+
+def _envelope(data: bytes) -> Any:
+    from securesystemslib.dsse import Envelope  # noqa: PLC0415 - an optional dependency
+
+    tree = json.loads(data)
+    if not isinstance(tree, dict) or set(tree) != {"payload", "payloadType", "signatures"}:
+        raise ValueError("not an envelope")
+    return Envelope.from_dict(tree)
+
+
+def _closure(run_dir: Path, sha256: str) -> bytes:
+    try:
+        return read_file(run_dir, f"receipts/{sha256}.json", limit=MAX_RECEIPT_BYTES)
+    except FileNotFoundError as error:
+        raise ReceiptError(
+            f"there is no closure {sha256[:12]}", remedy="`orchestrate verify` names the newest"
+        ) from error
+
+
+def _private(data: bytes, path: Path) -> Any:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an optional dependency
+        Ed25519PrivateKey,
+    )
+
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError) as error:
+        raise _no_key(path) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(path)
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()[: 1 << 16]
+    except OSError as error:
+        raise UsageError(f"the key {path} can not be read: {error.strerror}", remedy="name a PEM file") from error
+
+
+def _no_key(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} holds no ed25519 key in an unencrypted PEM file",
+        remedy="make one with `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half with "
+        "`openssl pkey -in key.pem -pubout -out key.pub`",
+    )
+
+
+def _library() -> Any:
+    try:
+        from securesystemslib import signer  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        raise UsageError("signatures need the package securesystemslib", remedy=_INSTALL) from error
+    return signer
