@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrate.capacity.local import refusal
+from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 
 __all__ = [
@@ -64,18 +66,21 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
     """The GPUs for a request, or `not-applicable` on `cpu`.
 
     Raises `UnsatisfiableError` when this machine can never have `ranks` H200s, `CapacityError` when it has them but
-    others hold their memory.
+    others hold their memory; both carry the case.
     """
     if device == "cpu":
         return "not-applicable"
     found = gpus()
     wanted = [gpu for gpu in found if "H200" in gpu.name]
+    held = [(gpu.name, gpu.memory_used_mib) for gpu in found]
+    case = refusal(held, kind="H200", count=ranks, idle_mib=_IDLE_MIB, at=to_wire(utc_now()))
     if len(wanted) < ranks:
         have = ", ".join(gpu.name for gpu in found) or "no NVIDIA GPU"
         raise UnsatisfiableError(
             f"the cell set needs {ranks}x H200 and this machine has {have}",
             remedy="`orchestrate render --backend sky|k8s` for where such GPUs are, or launch a set for cpu "
             "(`orchestrate cells list`)",
+            case=case,
         )
     free = [gpu for gpu in wanted if gpu.memory_used_mib < _IDLE_MIB]
     if len(free) < ranks:
@@ -83,6 +88,7 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
         raise CapacityError(
             f"{ranks} idle H200s are needed and {len(free)} of {len(wanted)} are idle; others hold {busy}",
             remedy="wait until they are free, then launch again",
+            case=case,
         )
     return {"gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "driver": gpu.driver} for gpu in wanted]}
 

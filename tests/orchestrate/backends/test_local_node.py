@@ -4,6 +4,7 @@ import pytest
 
 from orchestrate.backends import local_node
 from orchestrate.backends.local_node import Gpu, check_device, check_tools, gpus
+from orchestrate.capacity.taxonomy import Reason
 from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 
 
@@ -24,14 +25,19 @@ def test_a_cpu_set_needs_no_gpu_and_says_not_applicable():
 
 def test_too_few_h200s_can_never_do_and_say_what_is_here(monkeypatch):
     monkeypatch.setattr(local_node, "gpus", lambda: (h200(0), Gpu(1, "u", "NVIDIA L4", 23034, 0, "570")))
-    with pytest.raises(UnsatisfiableError, match="needs 4x H200 and this machine has NVIDIA H200, NVIDIA L4"):
+    with pytest.raises(UnsatisfiableError, match="needs 4x H200 and this machine has NVIDIA H200, NVIDIA L4") as caught:
         check_device("h200", 4)
+    assert caught.value.case.offers[0].reason is Reason.NEVER_FITS
+    assert [(item.total, item.free) for item in caught.value.case.availability] == [(1, 1)]
 
 
 def test_h200s_that_others_hold_are_a_lack_of_capacity(monkeypatch):
     monkeypatch.setattr(local_node, "gpus", lambda: tuple(h200(index, used=90000 * (index == 2)) for index in range(4)))
-    with pytest.raises(CapacityError, match="GPU 2: 90000 MiB"):
+    with pytest.raises(CapacityError, match="GPU 2: 90000 MiB") as caught:
         check_device("h200", 4)
+    assert caught.value.case.offers[0].reason is Reason.NOTHING_FREE
+    assert [(item.total, item.free) for item in caught.value.case.availability] == [(4, 3)]
+    assert caught.value.case.retry_after_s
 
 
 def test_four_idle_h200s_do(monkeypatch):
