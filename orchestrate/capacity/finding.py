@@ -20,6 +20,6 @@ class Finding:
 
 
 def brief(text: object, limit: int = 400) -> str:
-    """A provider's words on one line, cut to a sentence or two."""
-    line = " ".join(str(text).split())
+    """A provider's words on one line, cut to a sentence or two; what could steer a terminal or a page becomes `?`."""
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(str(text).split()))
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

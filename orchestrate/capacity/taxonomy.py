@@ -117,13 +117,24 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that is known about a request that was not granted."""
+    """Everything that is known about a request that was not granted.
+
+    Attributes:
+        asked: what was asked for, as names and plain values.
+        offers: each place that was tried.
+        availability: how many GPUs there are and are free, as far as anybody told.
+        withdrawal: whether the request was taken back; None while that is not known yet.
+        retry_after_s: when to try again, None where waiting changes nothing.
+        ran: something of the payload did run all the same. A classifier never makes a case of a pod that ran.
+        notes: what else a reader should know.
+    """
 
     asked: Mapping[str, Any]
     offers: tuple[Offer, ...]
     availability: tuple[Availability, ...] = ()
     withdrawal: Withdrawal | None = None
     retry_after_s: float | None = None
+    ran: bool = False
     notes: tuple[str, ...] = field(default=())
 
 
