@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from orchestrate.capacity.taxonomy import Basis, Reason
 
-__all__ = ["Finding", "brief"]
+__all__ = ["Finding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,3 @@ class Finding:
     basis: Basis
     detail: str
     final: bool
-
-
-def brief(text: object, limit: int = 400) -> str:
-    """A provider's words on one line, cut to a sentence or two; what could steer a terminal or a page becomes `?`."""
-    line = "".join(each if each.isprintable() else "?" for each in " ".join(str(text).split()))
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."

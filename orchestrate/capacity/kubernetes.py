@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrate.capacity.finding import Finding, brief
+from orchestrate.capacity.finding import Finding
 from orchestrate.capacity.kubernetes_container import never_began
 from orchestrate.capacity.kubernetes_creation import creation_refused, quota_too_small
 from orchestrate.capacity.kubernetes_queue import held_in_queue
@@ -24,6 +24,7 @@ from orchestrate.capacity.kubernetes_scheduling import autoscaled, node_finding,
 from orchestrate.capacity.node_fit import availability, gpu_resource, needs
 from orchestrate.capacity.seen import Seen, Tree, condition, newest_pod, started
 from orchestrate.capacity.taxonomy import Basis, Case, Offer, Reason
+from orchestrate.markup import brief
 
 __all__ = ["refusal", "refusal_beforehand"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrate.capacity.finding import brief
 from orchestrate.capacity.seen import Seen, Tree, condition, conditions, newest_pod, started, terminated_state
+from orchestrate.markup import brief
 from orchestrate.verdict import Verdict
 
 __all__ = ["Ending", "HowEnded", "ending"]

@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrate.capacity.finding import brief
+from orchestrate import markup
 from orchestrate.capacity.taxonomy import Availability, Basis, Case, Classification, Offer, classify
+from orchestrate.markup import brief, code, escaped
 from orchestrate.verdict import Verdict
 
 __all__ = ["SCHEMA", "annotation", "as_json", "as_markdown", "as_text"]
@@ -82,24 +83,24 @@ def as_markdown(case: Case) -> str:
     """The case as a section of Markdown, as GitHub renders it in a job summary."""
     found = classify(case.offers)
     parts = [
-        f"### {_code(found.verdict.label)}: {_escaped(found.reason.meaning)}",
+        f"### {code(found.verdict.label)}: {escaped(found.reason.meaning)}",
         "",
-        f"Asked for: {_code(_asked(case.asked))}",
+        f"Asked for: {code(_asked(case.asked))}",
         "",
         "| where | reason | decided by | what it said | at (UTC) |",
         "| --- | --- | --- | --- | --- |",
     ]
     for offer in case.offers:
         cells = (offer.where, offer.reason.label, offer.basis.value, offer.detail, offer.at)
-        parts.append("| " + " | ".join(_code(cell) for cell in cells) + " |")
+        parts.append("| " + " | ".join(code(cell) for cell in cells) + " |")
     if case.availability:
         parts += ["", "| where | kind | total | free | known from |", "| --- | --- | --- | --- | --- |"]
         for item in case.availability:
             numbers = ("not known" if number is None else str(number) for number in (item.total, item.free))
-            row = (_code(item.where), _code(item.kind), *numbers, _code(item.source))
+            row = (code(item.where), code(item.kind), *numbers, code(item.source))
             parts.append("| " + " | ".join(row) + " |")
     parts.append("")
-    parts += [f"- {_escaped(line)}" for line in _closing(case, found)]
+    parts += [f"- {escaped(line)}" for line in _closing(case, found)]
     return "\n".join(parts) + "\n"
 
 
@@ -110,8 +111,7 @@ def annotation(case: Case) -> str:
     if len(case.offers) > 3:
         words.append(f"and {len(case.offers) - 3} more offers")
     words += _closing(case, found)
-    title = _property(f"orchestrate: {found.verdict}")
-    return f"::{found.verdict.annotation} title={title}::{_data('; '.join(words))}"
+    return markup.annotation(found.verdict.annotation, f"orchestrate: {found.verdict}", "; ".join(words))
 
 
 def _headline(found: Classification) -> str:
@@ -172,26 +172,3 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     return brief(value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str))
-
-
-_LITERAL = frozenset(" ,-/;()")
-
-
-def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is: what could be markup, a link or a table's wall is a character reference."""
-    return "".join(
-        each if each.isalnum() or each in _LITERAL or not each.isascii() else f"&#{ord(each)};" for each in brief(text)
-    )
-
-
-def _code(text: str) -> str:
-    """The same in a code element, in which GitHub makes no mentions, issue links or emoji."""
-    return f"<code>{_escaped(text) or '&#45;'}</code>"
-
-
-def _data(text: str) -> str:
-    return brief(text, 4000).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

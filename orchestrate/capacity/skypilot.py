@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrate.capacity.finding import brief
 from orchestrate.capacity.taxonomy import Availability, Basis, Case, Offer, Reason, classify
+from orchestrate.markup import brief
 
 __all__ = ["offers_of", "refusal"]
 
