@@ -178,7 +178,7 @@ class Cluster:
     async def _reconcile(self):
         for _ in range(200):
             before = self.store.version
-            for part in (self.jobs, self.scheduler, self.kubelets, self.quotas, self.deletion):
+            for part in (self.deletion, self.jobs, self.scheduler, self.kubelets, self.quotas):
                 part.reconcile()
             if self.store.version == before:
                 return

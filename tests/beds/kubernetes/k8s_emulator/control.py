@@ -21,6 +21,7 @@ class Control:
             "struck": cluster.faults.struck,
             "calls": api.recorded,
             "forget-calls": api.calls.clear,
+            "history": cluster.store.told,
             "compact": cluster.store.compact,
             "break-watches": cluster.store.break_watches,
             "add-node": cluster.add_node,

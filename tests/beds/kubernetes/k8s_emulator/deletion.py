@@ -6,7 +6,6 @@ from k8s_emulator.resources import BY_PLURAL
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-FINISHED = {"Succeeded", "Failed"}
 
 
 class Deletion:
@@ -76,8 +75,7 @@ class Deletion:
     def _grace(self, plural, found, asked):
         if plural != "pods":
             return 0
-        unscheduled = not found["spec"].get("nodeName")
-        if unscheduled or found.get("status", {}).get("phase") in FINISHED:
+        if not found["spec"].get("nodeName"):
             return 0
         return found["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
 

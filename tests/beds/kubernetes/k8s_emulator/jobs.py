@@ -40,29 +40,25 @@ class Jobs:
 
     def _sync(self, job):
         pods = self._pods_of(job)
-        status = job.get("status") or {}
-        conditions = {condition["type"] for condition in status.get("conditions", []) if condition["status"] == "True"}
-        if conditions & {"Complete", "Failed"}:
-            return None
+        holding = {
+            entry["type"] for entry in (job.get("status") or {}).get("conditions", []) if entry["status"] == "True"
+        }
+        if holding & {"Complete", "Failed"}:
+            return
         if "deletionTimestamp" in job["metadata"]:
-            return self._count(job, pods, {})
-        if job["spec"].get("suspend"):
-            return self._suspend(job, pods, conditions)
-        if "Suspended" in conditions:
-            self._condition(job, "Suspended", "JobResumed", value="False")
-            self.events.counted(job, "Normal", "Resumed", "Job resumed", component="job-controller")
-            return None
-        if self._track(job, pods):
-            return None
-        job = self.store.get("jobs", job["metadata"]["namespace"], job["metadata"]["name"])
-        ending = next(
-            (c for c in job["status"].get("conditions", []) if c["type"] in ENDINGS and c["status"] == "True"), None
-        )
-        if ending is not None:
-            return self._end(job, pods, ending)
-        if self._late(job):
-            return self._deadline(job, pods)
-        return self._grow(job, pods)
+            if any(_is_terminating(pod) for pod in pods):
+                self._count(job, pods, {})
+        elif job["spec"].get("suspend"):
+            self._suspend(job, pods, holding)
+        elif "Suspended" in holding:
+            self._resume(job, pods)
+        elif not self._track(job, pods):
+            if (ending := _ending(job)) is not None:
+                self._end(job, pods, ending)
+            elif self._late(job):
+                self._deadline(job, pods)
+            else:
+                self._grow(job, pods)
 
     def _pods_of(self, job):
         uid = job["metadata"]["uid"]
@@ -77,9 +73,12 @@ class Jobs:
             if _is_active(pod):
                 self._delete(pod)
         if "Suspended" not in conditions:
-            self._condition(job, "Suspended", "JobSuspended")
-            self._count(job, [], {"startTime": None})
-            self.events.counted(job, "Normal", "Suspended", "Job suspended", component="job-controller")
+            self._count(job, [], {"startTime": None}, self._condition("Suspended", "JobSuspended"))
+            self._tell(job, "Normal", "Suspended", "Job suspended")
+
+    def _resume(self, job, pods):
+        self._grow(job, pods, self._condition("Suspended", "JobResumed", value="False"))
+        self._tell(job, "Normal", "Resumed", "Job resumed")
 
     def _track(self, job, pods):
         """Count finished pods: first uncounted, with the condition that follows; then released; then counted."""
@@ -89,95 +88,83 @@ class Jobs:
         known = {*uncounted.get("failed", []), *uncounted.get("succeeded", [])}
         fresh = [pod for pod in done if pod["metadata"]["uid"] not in known]
         if fresh:
-            told = {
-                "failed": [
-                    *uncounted.get("failed", []),
-                    *(p["metadata"]["uid"] for p in fresh if not _has_succeeded(p)),
-                ],
-                "succeeded": [
-                    *uncounted.get("succeeded", []),
-                    *(p["metadata"]["uid"] for p in fresh if _has_succeeded(p)),
-                ],
-            }
-            self._count(job, pods, {"uncountedTerminatedPods": {key: value for key, value in told.items() if value}})
-            self._decide(job, told)
+            told = {key: list(uncounted.get(key, [])) for key in ("failed", "succeeded")}
+            for pod in fresh:
+                told["succeeded" if _has_succeeded(pod) else "failed"].append(pod["metadata"]["uid"])
+            fields = {"uncountedTerminatedPods": {key: value for key, value in told.items() if value}}
+            self._count(job, pods, fields, self._decide(job, told))
             return True
-        if done:
-            for pod in done:
-                self._untrack(pod)
-            return True
-        if known:
-            failed = status.get("failed", 0) + len(uncounted.get("failed", []))
-            succeeded = status.get("succeeded", 0) + len(uncounted.get("succeeded", []))
-            self._retry_at[job["metadata"]["uid"]] = self.clock.now() + 10 * 2 ** max(0, failed - 1)
-            self._count(job, pods, {"uncountedTerminatedPods": {}, "failed": failed, "succeeded": succeeded})
-            self.clock.alarm(self._retry_at[job["metadata"]["uid"]], lambda: None)
-            ending = next(
-                (c for c in status.get("conditions", []) if c["type"] in ENDINGS and c["status"] == "True"), None
-            )
-            if ending is None or any(_is_terminating(pod) for pod in pods):
-                return True
-            self._end(self.store.get("jobs", job["metadata"]["namespace"], job["metadata"]["name"]), pods, ending)
-            return True
-        return False
+        for pod in done:
+            self._untrack(pod)
+        if done or not known:
+            return bool(done)
+        failed = status.get("failed", 0) + len(uncounted.get("failed", []))
+        succeeded = status.get("succeeded", 0) + len(uncounted.get("succeeded", []))
+        again = self.clock.now() + 10 * 2 ** max(0, failed - 1)
+        self._retry_at[job["metadata"]["uid"]] = again
+        self.clock.alarm(again, _nothing)
+        fields = {"uncountedTerminatedPods": {}, "failed": failed, "succeeded": succeeded}
+        ending = _ending(job)
+        if ending is None or any(_is_terminating(pod) or _is_active(pod) for pod in pods):
+            self._count(job, pods, fields)
+        else:
+            self._close(job, pods, ending, fields)
+        return True
 
     def _decide(self, job, told):
+        """The condition that follows from the finished pods, None when none does."""
         status = job.get("status") or {}
-        if {condition["type"] for condition in status.get("conditions", [])} & set(ENDINGS):
-            return
+        if _ending(job) is not None:
+            return None
         succeeded = status.get("succeeded", 0) + len(told["succeeded"])
         if status.get("failed", 0) + len(told["failed"]) > job["spec"]["backoffLimit"]:
-            self._condition(job, "FailureTarget", "BackoffLimitExceeded")
-        elif succeeded >= job["spec"]["completions"]:
-            self._condition(job, "SuccessCriteriaMet", "CompletionsReached")
+            return self._condition("FailureTarget", "BackoffLimitExceeded")
+        if succeeded >= job["spec"]["completions"]:
+            return self._condition("SuccessCriteriaMet", "CompletionsReached")
+        return None
 
     def _end(self, job, pods, ending):
         """The terminal condition, once nothing runs any more."""
         for pod in pods:
             if _is_active(pod):
                 self._delete(pod)
-        if any(not _is_finished(pod) or _is_terminating(pod) for pod in pods):
-            return self._count(job, pods, {})
-        before = job["status"]
-        reason = ending["reason"]
-        final = {"terminating": 0}
-        if ending["type"] == "SuccessCriteriaMet":
-            final["completionTime"] = self.clock.stamp()
-        settled = self._count(
-            job, pods, {key: value for key, value in final.items() if before.get(key) != value and key == "terminating"}
-        )
-        if settled["status"].get("uncountedTerminatedPods"):
-            return None
-        terminal = "Complete" if ending["type"] == "SuccessCriteriaMet" else "Failed"
-        job = self._condition(job, terminal, reason, also=final)
-        if terminal == "Complete":
-            self.events.counted(job, "Normal", "Completed", "Job completed", component="job-controller")
+        left = any(not _is_finished(pod) or _is_terminating(pod) for pod in pods)
+        if left or job["status"].get("terminating") or job["status"].get("uncountedTerminatedPods"):
+            self._count(job, pods, {})
         else:
-            self.events.counted(job, "Warning", reason, ending["message"], component="job-controller")
+            self._close(job, pods, ending, {})
+
+    def _close(self, job, pods, ending, fields):
+        if ending["type"] == "SuccessCriteriaMet":
+            fields = {**fields, "completionTime": self.clock.stamp()}
+            self._count(job, pods, fields, self._condition("Complete", ending["reason"]))
+            self._tell(job, "Normal", "Completed", "Job completed")
+        else:
+            self._count(job, pods, fields, self._condition("Failed", ending["reason"]))
+            self._tell(job, "Warning", ending["reason"], ending["message"])
         if (ttl := job["spec"].get("ttlSecondsAfterFinished")) is not None:
-            self.clock.alarm(seconds(self.clock.stamp()) + ttl, lambda: None)
-        return None
+            self.clock.alarm(seconds(self.clock.stamp()) + ttl, _nothing)
 
     def _late(self, job):
         start, limit = (job.get("status") or {}).get("startTime"), job["spec"].get("activeDeadlineSeconds")
         return bool(start and limit) and self.clock.now() >= seconds(start) + limit
 
     def _deadline(self, job, pods):
-        active = [pod for pod in pods if _is_active(pod)]
-        for pod in active:
-            self._delete(pod)
-            self.events.counted(
-                job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}", component="job-controller"
-            )
-        self._condition(job, "FailureTarget", "DeadlineExceeded")
+        for pod in pods:
+            if _is_active(pod):
+                self._delete(pod)
+                self._tell(job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+        told = {"failed": [pod["metadata"]["uid"] for pod in pods if TRACKING in pod["metadata"].get("finalizers", [])]}
+        fields = {"uncountedTerminatedPods": {key: value for key, value in told.items() if value}}
+        self._count(job, self._pods_of(job), fields, self._condition("FailureTarget", "DeadlineExceeded"))
 
-    def _grow(self, job, pods):
+    def _grow(self, job, pods, condition=None):
         spec, status = job["spec"], job.get("status") or {}
         active = [pod for pod in pods if _is_active(pod)]
         now = self.clock.now()
         fresh = {} if status.get("startTime") else {"startTime": self.clock.stamp()}
         if fresh and (limit := spec.get("activeDeadlineSeconds")):
-            self.clock.alarm(seconds(self.clock.stamp()) + limit, lambda: None)
+            self.clock.alarm(seconds(self.clock.stamp()) + limit, _nothing)
         wanted = min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)) - len(active)
         uid = job["metadata"]["uid"]
         if wanted > 0 and now >= self._retry_at.get(uid, 0):
@@ -195,10 +182,9 @@ class Jobs:
             except ApiError as error:
                 self._tries[uid] = self._tries.get(uid, -1) + 1
                 self._retry_at[uid] = now + 2.0 ** min(self._tries[uid], 4)
-                self.clock.alarm(self._retry_at[uid], lambda: None)
-                message = f"Error creating: {error.message}"
-                self.events.counted(job, "Warning", "FailedCreate", message, component="job-controller")
-        self._count(job, pods, fresh)
+                self.clock.alarm(self._retry_at[uid], _nothing)
+                self._tell(job, "Warning", "FailedCreate", f"Error creating: {error.message}")
+        self._count(job, pods, fresh, condition)
 
     def _pod(self, job):
         meta, template = job["metadata"], job["spec"]["template"]
@@ -217,7 +203,8 @@ class Jobs:
             "spec": template["spec"],
         }  # fmt: skip
 
-    def _count(self, job, pods, fields):
+    def _count(self, job, pods, fields, condition=None):
+        """Write the counts, `fields` and a condition, all in one change."""
         active = [pod for pod in pods if _is_active(pod)]
         counts = {
             "active": len(active),
@@ -235,25 +222,22 @@ class Jobs:
                     status.pop(key, None)
             if status.get("startTime", "") is None:
                 del status["startTime"]
+            if condition is not None:
+                rest = [old for old in status.get("conditions", []) if old["type"] != condition["type"]]
+                status["conditions"] = [*rest, condition]
 
         meta = job["metadata"]
-        return self.store.update("jobs", meta["namespace"], meta["name"], write, uid=meta["uid"])
+        self.store.update("jobs", meta["namespace"], meta["name"], write, uid=meta["uid"])
 
-    def _condition(self, job, kind, reason, *, value="True", also=None):
+    def _condition(self, kind, reason, *, value="True"):
         stamp = self.clock.stamp()
-        condition = {
+        return {
             "type": kind, "status": value, "reason": reason, "message": MESSAGES[reason], "lastProbeTime": stamp,
             "lastTransitionTime": stamp,
         }  # fmt: skip
 
-        def write(tree):
-            status = tree.setdefault("status", {})
-            rest = [old for old in status.get("conditions", []) if old["type"] != kind]
-            status["conditions"] = [*rest, condition]
-            status.update(also or {})
-
-        meta = job["metadata"]
-        return self.store.update("jobs", meta["namespace"], meta["name"], write, uid=meta["uid"])
+    def _tell(self, job, kind, reason, message):
+        self.events.counted(job, kind, reason, message, component="job-controller")
 
     def _untrack(self, pod):
         def drop(tree):
@@ -270,6 +254,16 @@ class Jobs:
 
 
 ENDINGS = ("FailureTarget", "SuccessCriteriaMet")
+
+
+def _nothing():
+    """An alarm only has the controllers look again."""
+
+
+def _ending(job):
+    """The condition that says how the Job will end, None before."""
+    conditions = (job.get("status") or {}).get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] in ENDINGS and entry["status"] == "True"), None)
 
 
 def _is_finished(pod):

@@ -231,7 +231,7 @@ class PodRun:
         program = self.spec["command"][0]
         message = (
             "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
-            f'failed: unable to start container process: exec: "{program}": {error.lower()}'
+            f'failed: unable to start container process: exec: "{program}": stat {program}: {error.lower()}'
         )
         self._event("Warning", "Failed", f"Error: {message}")
         await self._settle({

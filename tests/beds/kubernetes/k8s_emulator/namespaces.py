@@ -46,7 +46,7 @@ def run(spec):
             os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
         except OSError as error:
             # Only the file can carry the reason out: the command's own streams are its log.
-            os.write(spec_error, f"{error.strerror}: {error.filename}".encode())
+            os.write(spec_error, f"{error.strerror}".encode())
             os._exit(START_ERROR)
     Path(spec["pid_file"]).write_text(str(pid))
     signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))

@@ -70,6 +70,8 @@ class Store:
         tree.update(kind=resource.kind, apiVersion=resource.api_version)
         if complete is not None:
             complete(tree)
+        if not meta.get("annotations", True):
+            del meta["annotations"]
         self._put(key, tree, "ADDED")
         return copy.deepcopy(tree)
 
@@ -85,9 +87,12 @@ class Store:
             return tree
         if tree.get("spec") != found.get("spec") and "generation" in tree["metadata"]:
             tree["metadata"]["generation"] += 1
-        self._put(key, tree, "MODIFIED")
         if _is_over(plural, tree):
-            self._remove(key)
+            if "deletionTimestamp" not in found["metadata"]:
+                self._objects[key] = tree
+            self._remove(key)  # of what was going already, the last thing that is told is the state before
+        else:
+            self._put(key, tree, "MODIFIED")
         return copy.deepcopy(tree)
 
     def remove(self, plural, namespace, name):
@@ -102,6 +107,10 @@ class Store:
         if version < self.floor:
             raise ApiError(410, f"too old resource version: {version} ({self.floor})")
         return [change for change in self.history if change.version > version]
+
+    def told(self):
+        """Every change so far, as a watcher of everything would have been told."""
+        return [{"type": change.type, "object": change.new} for change in self.history]
 
     def listen(self):
         """A queue of every change from now on; give it back with `deafen`."""
