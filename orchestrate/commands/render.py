@@ -69,6 +69,9 @@ _EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
 @NAMESPACE_OPTION
 @NODE_SELECTOR_OPTION
 @TOLERATION_OPTION
+@click.option("--queue", metavar="NAME", help="k8s: LocalQueue of Kueue that the Job waits in.")
+@click.option("--priority-class", metavar="NAME", help="k8s: PriorityClass of the pod.")
+@click.option("--sink", metavar="pvc:CLAIM[/DIR]", help="k8s: claim that gets a copy of the evidence.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     backend: str,
@@ -93,6 +96,9 @@ def command(
     namespace: str | None,
     node_selector: tuple[str, ...],
     toleration: tuple[str, ...],
+    queue: str | None,
+    priority_class: str | None,
+    sink: str | None,
     as_json: bool,
 ) -> int:
     """Render a cell set as a SkyPilot task or as a Kubernetes Job with all that it needs.
@@ -133,6 +139,9 @@ def command(
         namespace=namespace,
         node_selector=parse_node_selector(node_selector),
         tolerations=parse_tolerations(toleration),
+        queue=queue,
+        priority_class=priority_class,
+        sink=sink,
     )
     rendered = render(chosen, request)
     warnings = (*rendered.warnings, *_corpus_warnings(selection, corpus))

@@ -179,8 +179,8 @@ def accelerators_of(settings: Mapping[str, Any], device: str, ranks: int) -> str
 
 
 def gpu_count(accelerators: str | None) -> int:
-    """How many GPUs `H200:4` is; 0 for None."""
-    return 0 if accelerators is None else int(accelerators.rpartition(":")[2])
+    """How many GPUs `H200:4` is; 0 for None and for `none`."""
+    return 0 if accelerators in {None, "none"} else int(str(accelerators).rpartition(":")[2])
 
 
 def read_plan(run: RunDirectory) -> Plan:

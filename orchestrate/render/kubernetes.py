@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 from orchestrate.errors import RenderError, UsageError
 from orchestrate.render.archive import HarnessArchive
@@ -12,10 +13,14 @@ from orchestrate.render.request import RenderRequest, Toleration
 from orchestrate.render.schema import check_manifest
 from orchestrate.render.text import escape_dollars
 
-__all__ = ["render_job", "template_image"]
+__all__ = ["render_job", "sink_claim", "template_image"]
 
 _CORPUS_MOUNT = "/corpus"
+_SINK_MOUNT = "/sink"
+_GPU = "nvidia.com/gpu"
 _GPU_PRODUCT = "nvidia.com/gpu.product"
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_CLAIM = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
 def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) -> tuple[Document, ...]:
@@ -35,6 +40,9 @@ def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) 
     spec["activeDeadlineSeconds"] = request.deadline_s
     spec["ttlSecondsAfterFinished"] = request.ttl_s
     spec["template"]["metadata"]["labels"].update(kubernetes_labels(request))
+    if request.queue is not None:  # Kueue lets it go on; without Kueue it would start unmanaged, so it is held
+        tree["metadata"]["labels"][_QUEUE] = request.queue
+        spec["suspend"] = True
     _set_pod(spec["template"]["spec"], request, [config_map["metadata"]["name"] for config_map in maps])
     _set_container(spec["template"]["spec"]["containers"][0], request, archive)
     documents = []
@@ -48,6 +56,15 @@ def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) 
 def template_image(template: Tree) -> str:
     """The image that the template names, which runs unless the request names another."""
     return str(template["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def sink_claim(sink: str) -> tuple[str, str]:
+    """Claim and folder of `pvc:CLAIM[/FOLDER]`; the folder may be empty. `UsageError` for anything else."""
+    claim, _, folder = sink.removeprefix("pvc:").partition("/")
+    parts = folder.split("/") if folder else []
+    if not sink.startswith("pvc:") or not _CLAIM.fullmatch(claim) or any(part in {"", ".", ".."} for part in parts):
+        raise UsageError(f"--sink {sink[:200]!r} names no volume claim", remedy="give --sink pvc:CLAIM[/FOLDER]")
+    return claim, folder
 
 
 def _config_maps(request: RenderRequest, archive: HarnessArchive, job: str) -> list[Tree]:
@@ -73,10 +90,16 @@ def _config_maps(request: RenderRequest, archive: HarnessArchive, job: str) -> l
 def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
     if request.node_selector is not None:
         pod["nodeSelector"] = dict(request.node_selector)
+    elif request.accelerators.of_any_kind:
+        pod["nodeSelector"].pop(_GPU_PRODUCT, None)
     elif _GPU_PRODUCT in pod["nodeSelector"]:
         pod["nodeSelector"][_GPU_PRODUCT] = f"NVIDIA-{request.accelerators.kind}"
     if request.tolerations is not None:
         pod["tolerations"] = [_toleration(toleration) for toleration in request.tolerations]
+    elif request.accelerators.count == 0:  # a Job without GPUs must not land on their nodes
+        pod["tolerations"] = [each for each in pod.get("tolerations", []) if each.get("key") != _GPU]
+    if request.priority_class is not None:
+        pod["priorityClassName"] = request.priority_class
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     if "projected" not in volumes.get("harness", {}):
         raise RenderError(
@@ -86,6 +109,9 @@ def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
     if request.corpus is not None:
         claim, _ = _claim_and_path(request.corpus.location)
         pod["volumes"].append({"name": "corpus", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+    if request.sink is not None:
+        claim, _ = sink_claim(request.sink)
+        pod["volumes"].append({"name": "sink", "persistentVolumeClaim": {"claimName": claim}})
 
 
 def _set_container(container: Tree, request: RenderRequest, archive: HarnessArchive) -> None:
@@ -96,7 +122,10 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         requests["cpu"] = str(request.cpus)
     if request.memory_gib is not None:
         requests["memory"] = f"{request.memory_gib}Gi"
-    container["resources"]["limits"]["nvidia.com/gpu"] = request.accelerators.count
+    if request.accelerators.count:
+        container["resources"]["limits"][_GPU] = request.accelerators.count
+    else:
+        del container["resources"]["limits"][_GPU]
     values = {
         "CELL_SET": request.cell_set,
         "RUN_ID": request.run_id,
@@ -115,6 +144,11 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         if request.corpus.sha256 is not None:
             values["CORPUS_SHA256"] = request.corpus.sha256
         container["volumeMounts"].append({"name": "corpus", "mountPath": _CORPUS_MOUNT, "readOnly": True})
+    if request.sink is not None:
+        _, folder = sink_claim(request.sink)
+        values["SINK_DIR"] = f"{_SINK_MOUNT}/{folder}" if folder else _SINK_MOUNT
+        values["SINK_LIMIT_S"] = str(max(1, request.collect_wait_s))
+        container["volumeMounts"].append({"name": "sink", "mountPath": _SINK_MOUNT})
     _set_env(container["env"], values)
 
 

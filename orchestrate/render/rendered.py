@@ -67,6 +67,8 @@ def _refuse_foreign_fields(backend: Backend, request: RenderRequest) -> None:
             "--namespace": request.namespace,
             "--node-selector": request.node_selector,
             "--toleration": request.tolerations,
+            "--queue": request.queue,
+            "--priority-class": request.priority_class,
         },
         Backend.K8S: {"--infra": request.infra, "--workdir": request.workdir},
     }

@@ -20,30 +20,42 @@ _QUALIFIED_NAME = re.compile(
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_KNOWN_KINDS = {"h200": "H200"}
+_KNOWN_KINDS = {"h200": "H200", "any": "any"}
 _MAX_DEADLINE_S = 86400
 _MIN_PAYLOAD_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """`count` GPUs of `kind` on one node; `H200:4` as text."""
+    """`count` GPUs of `kind` on one node; `H200:4` as text.
+
+    `any:4` is four GPUs of whatever kind, which only Kubernetes can be asked for; `none` (a count of 0) is no GPU at
+    all, for cells of ranks on a CPU.
+    """
 
     kind: str = "H200"
     count: int = 4
 
     @classmethod
     def parse(cls, text: str) -> Accelerators:
-        """`KIND:COUNT`, `h200` in any case; `UsageError` otherwise."""
+        """`KIND:COUNT`, `h200` in any case, or `none`; `UsageError` otherwise."""
+        if text.lower() == "none":
+            return cls("none", 0)
         kind, _, count = text.partition(":")
         if not _NAME.fullmatch(kind) or not re.fullmatch(r"[1-9][0-9]?", count, re.ASCII):
             raise UsageError(f"{text[:100]!r} names no accelerators", remedy="give KIND:COUNT, for example H200:4")
         # Kubernetes compares label values by the byte: what nodes carry is `NVIDIA-H200`.
         return cls(_KNOWN_KINDS.get(kind.lower(), kind), int(count))
 
+    @property
+    def of_any_kind(self) -> bool:
+        """Whether any GPU will do, or none is needed: then no node is selected by its product."""
+        return self.count == 0 or self.kind == "any"
+
     def __str__(self) -> str:
-        return f"{self.kind}:{self.count}"
+        return f"{self.kind}:{self.count}" if self.count else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +106,9 @@ class RenderRequest:
 
     `deadline_s` bounds the whole run and is what the provider enforces. The payload gets `deadline_s - reserve_s`, so
     that there is time to start, to fetch the evidence and to tear down. `expires_at` is when `audit --reap` may take
-    what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s` and
-    `collect_wait_s` are Kubernetes' alone. `node_selector` and `tolerations` replace the template's; None keeps
+    what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s`, `collect_wait_s`,
+    `queue` (of Kueue) and `priority_class` are Kubernetes' alone. `sink` is where a copy of the evidence outlives the
+    node: `pvc:CLAIM[/FOLDER]` on Kubernetes. `node_selector` and `tolerations` replace the template's; None keeps
     them, with the GPU product that `accelerators` names. `slots` is how many GPUs the node must have, or ranks at a
     time on a CPU; None keeps the template's.
 
@@ -127,6 +140,9 @@ class RenderRequest:
     namespace: str | None = None
     node_selector: tuple[tuple[str, str], ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    queue: str | None = None
+    priority_class: str | None = None
+    sink: str | None = None
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):  # the node's own rule: it would refuse the run after GPUs were paid for
@@ -152,6 +168,15 @@ class RenderRequest:
             raise UsageError(
                 f"{self.namespace[:100]!r} is not a namespace", remedy="give a DNS label: a-z, 0-9, -; at most 63"
             )
+        if self.queue is not None and not _NAME.fullmatch(self.queue):
+            raise UsageError(f"--queue {self.queue[:100]!r} is not a queue", remedy="give the name of a LocalQueue")
+        if self.priority_class is not None and not _DNS_SUBDOMAIN.fullmatch(self.priority_class):
+            raise UsageError(
+                f"--priority-class {self.priority_class[:100]!r} is not a name",
+                remedy="give the name of a PriorityClass; `kubectl get priorityclass` lists them",
+            )
+        if self.sink is not None:
+            require_text("--sink", self.sink)
         for key, value in self.node_selector or ():
             if not _QUALIFIED_NAME.fullmatch(key) or (value and not _NAME.fullmatch(value)):
                 raise UsageError(

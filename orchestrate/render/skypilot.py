@@ -53,7 +53,15 @@ def _literal_path(option: str, path: str) -> str:
 
 
 def _set_resources(resources: Tree, request: RenderRequest) -> None:
-    resources["accelerators"] = str(request.accelerators)
+    if request.accelerators.count == 0:
+        resources.pop("accelerators", None)
+    elif request.accelerators.of_any_kind:
+        raise UsageError(
+            f"--accelerators {request.accelerators}: SkyPilot asks for GPUs by their kind",
+            remedy="give KIND:N; `sky show-gpus` lists the kinds",
+        )
+    else:
+        resources["accelerators"] = str(request.accelerators)
     if request.infra is not None:
         resources["infra"] = request.infra
     if request.image is not None:

@@ -77,6 +77,12 @@ def cases() -> dict[str, str]:
             tolerations=(Toleration("dedicated", "gpu", "NoSchedule"), Toleration("spot")),
         ),
     }
+    queued = {
+        "accelerators": Accelerators.parse("none"),
+        "queue": "team-a",
+        "priority_class": "low",
+        "sink": "pvc:evidence/runs",
+    }
     found = {}
     for backend in Backend:
         for name, one in {
@@ -88,6 +94,7 @@ def cases() -> dict[str, str]:
             "hostile": request("smoke", **hostile(backend)),
         }.items():
             found[f"{name}.{backend}"] = render(backend, one, archive=ARCHIVE).text
+    found["smoke-queued.k8s"] = render(Backend.K8S, request("smoke", **queued), archive=ARCHIVE).text
     return found
 
 

@@ -1,0 +1,306 @@
+"""The official Kubernetes client, reduced to what a run needs: one HTTP request, and one command in a container.
+
+Nothing here repeats anything: `kubernetes_api` knows what may be asked twice. The client is imported when a connection
+is made, because its models take most of a second. Objects are the API's own JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrate.errors import UnsatisfiableError
+
+__all__ = ["NO_ANSWER", "ApiError", "ClientTransport", "Exit", "Transport", "connect"]
+
+NO_ANSWER = 0
+"""The status of a request that was not answered: refused, reset, or out of time. It may have acted all the same."""
+
+_TRANSIENT = frozenset({NO_ANSWER, 408, 429, 500, 502, 503, 504})
+_CONNECT_S = 5.0
+
+
+class ApiError(Exception):
+    """The API server refused, or did not answer.
+
+    Attributes:
+        status: the HTTP status, `NO_ANSWER` where there was none.
+        reason: the API's word for it: `NotFound`, `AlreadyExists`, `Conflict`, `Expired`.
+        message: the API's sentence.
+        retry_after_s: how long the server asks us to wait.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}" if status else f"no answer ({reason}): {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether asking again can help."""
+        return self.status in _TRANSIENT
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether a request that changes something may have done so: only a clear refusal says that it has not."""
+        return self.status in {NO_ANSWER, 408, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a command in a container ended."""
+
+    code: int
+    stderr: str
+
+
+class Transport(Protocol):
+    """A connection to one API server."""
+
+    server: str
+    context: str
+    namespace: str
+
+    def send(self, method: str, path: str, query: Mapping[str, str], body: Any, timeout_s: float) -> str:
+        """The body of a good answer; `ApiError` otherwise."""
+
+    def run(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        write: Callable[[bytes], None],
+        timeout_s: float,
+    ) -> Exit:
+        """Run `command` in a container; its standard output goes to `write`. `ApiError` where it could not be run."""
+
+
+def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTransport:
+    """A connection by the kubeconfig that `environ` names (the client's default for None), or from inside a pod.
+
+    Raises `UnsatisfiableError` when neither says how to reach a cluster. Nothing is asked of the server.
+    """
+    from kubernetes import client, config  # noqa: PLC0415  # most of a second, and only this backend needs it
+    from urllib3 import Retry  # noqa: PLC0415  # comes with the client
+
+    configuration = client.Configuration()
+    configuration.retries = Retry(total=False)  # what may be repeated is decided here, not in the pool
+    file = None if environ is None else environ.get("KUBECONFIG") or None
+    try:
+        contexts, active = config.list_kube_config_contexts(config_file=file)
+        config.load_kube_config(
+            config_file=file, context=context, client_configuration=configuration, persist_config=False
+        )
+    except config.ConfigException as error:
+        if context is None:
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException:
+                pass
+            else:
+                return ClientTransport(configuration, "in-cluster", _pod_namespace())
+        raise UnsatisfiableError(
+            f"no Kubernetes cluster is configured here: {_words(error)}",
+            remedy="point KUBECONFIG at a kubeconfig, and give --context if it has several",
+        ) from error
+    chosen = next((each for each in contexts if each["name"] == context), active) or {}
+    namespace = (chosen.get("context") or {}).get("namespace") or "default"
+    return ClientTransport(configuration, str(chosen.get("name") or ""), namespace)
+
+
+class ClientTransport:
+    """A `Transport` through the official client."""
+
+    def __init__(self, configuration: Any, context: str, namespace: str) -> None:
+        from kubernetes import client  # noqa: PLC0415
+
+        self._configuration = configuration
+        self._api = client.ApiClient(configuration)
+        self.server = str(configuration.host)
+        self.context = context
+        self.namespace = namespace
+
+    def send(self, method: str, path: str, query: Mapping[str, str], body: Any, timeout_s: float) -> str:
+        """One request, never repeated."""
+        from kubernetes.client import ApiException  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        try:
+            self._api.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                response_type=None,
+                _request_timeout=(min(_CONNECT_S, timeout_s), timeout_s),
+            )
+        except ApiException as error:
+            raise _refusal(error) from error
+        except UnicodeDecodeError as error:  # a log holds whatever the payload printed
+            return bytes(error.object).decode("utf-8", "replace")
+        except (HTTPError, OSError) as error:
+            raise ApiError(NO_ANSWER, type(error).__name__, _words(error)) from error
+        return str(self._api.last_response.data)
+
+    def run(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        write: Callable[[bytes], None],
+        timeout_s: float,
+    ) -> Exit:
+        """One command over a websocket, in a thread: the library connects without any limit of its own."""
+        box: list[Exit | BaseException] = []
+        end = time.monotonic() + timeout_s
+
+        def work() -> None:
+            try:
+                box.append(self._run(namespace, pod, container, command, write, end))
+            except BaseException as error:  # noqa: BLE001  # handed to the caller's thread
+                box.append(error)
+
+        thread = threading.Thread(target=work, name="exec", daemon=True)
+        thread.start()
+        thread.join(timeout_s + 0.5)
+        if not box:
+            raise ApiError(NO_ANSWER, "Timeout", f"a command in pod {pod} did not end within {timeout_s:g}s")
+        if isinstance(box[0], BaseException):
+            raise box[0]
+        return box[0]
+
+    def _run(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        write: Callable[[bytes], None],
+        end: float,
+    ) -> Exit:
+        from kubernetes import client  # noqa: PLC0415
+        from kubernetes.stream import stream  # noqa: PLC0415
+
+        # `stream` replaces a method of the ApiClient while it connects: it gets one of its own.
+        core = client.CoreV1Api(client.ApiClient(self._configuration))
+        try:
+            connection = stream(
+                core.connect_get_namespaced_pod_exec,
+                pod,
+                namespace,
+                container=container,
+                command=list(command),
+                stdin=False,
+                stdout=True,
+                stderr=True,
+                tty=False,
+                binary=True,
+                _preload_content=False,
+            )
+        except client.ApiException as error:
+            raise _refusal(error) from error
+        try:
+            return _read_channels(connection.sock, write, end, pod)
+        finally:
+            connection.close()
+
+
+def _read_channels(socket: Any, write: Callable[[bytes], None], end: float, pod: str) -> Exit:
+    """Read frames until the server closes.
+
+    The client's own loop waits for the bare socket, and misses a frame that TLS has already decrypted.
+    """
+    from websocket import ABNF, WebSocketException  # noqa: PLC0415  # comes with the client
+
+    stderr, status = bytearray(), bytearray()
+    while True:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise ApiError(NO_ANSWER, "Timeout", f"a command in pod {pod} did not end in time")
+        socket.settimeout(left)
+        try:
+            kind, frame = socket.recv_data_frame(True)
+        except (WebSocketException, OSError) as error:
+            if status:
+                break
+            raise ApiError(NO_ANSWER, type(error).__name__, _words(error)) from error
+        if kind == ABNF.OPCODE_CLOSE:
+            break
+        if kind not in {ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT} or not frame.data:
+            continue
+        channel, data = frame.data[0], frame.data[1:]
+        if channel == _STDOUT and data:
+            write(data)
+        elif channel == _STDERR and len(stderr) < _STDERR_BYTES:
+            stderr += data
+        elif channel == _STATUS:
+            status += data
+    return Exit(_exit_code(bytes(status), pod), stderr.decode("utf-8", "replace"))
+
+
+_STDOUT, _STDERR, _STATUS = 1, 2, 3
+_STDERR_BYTES = 1 << 16
+
+
+def _exit_code(status: bytes, pod: str) -> int:
+    """The exit code in the `Status` of the error channel; a stream without one was cut."""
+    try:
+        tree = json.loads(status)
+        if tree["status"] == "Success":
+            return 0
+        causes = tree.get("details", {}).get("causes") or ()
+        code = next((cause["message"] for cause in causes if cause.get("reason") == "ExitCode"), None)
+        if code is not None:
+            return int(code)
+        message = str(tree.get("message"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ApiError(NO_ANSWER, "Cut", f"the stream of a command in pod {pod} ended early") from error
+    raise ApiError(int(tree.get("code") or 500), str(tree.get("reason") or "InternalError"), message[:500])
+
+
+def _refusal(error: Any) -> ApiError:
+    """The client's exception as ours. A failed websocket handshake tells its status only in its text."""
+    status = int(error.status or 0)
+    reason, message = str(error.reason or ""), ""
+    handshake = re.search(r"Handshake status (\d{3}) ([^-\n]*)", reason)
+    if not status and handshake:
+        status, reason, message = int(handshake[1]), handshake[2].strip(), reason[:500]
+    try:
+        tree = json.loads(error.body or "{}")
+    except (ValueError, TypeError):
+        tree = {}
+    if isinstance(tree, dict):
+        reason, message = str(tree.get("reason") or reason), str(tree.get("message") or message)
+    headers = {str(name).lower(): value for name, value in dict(error.headers or {}).items()}
+    try:
+        retry_after = float(headers["retry-after"])
+    except (KeyError, ValueError):
+        retry_after = None
+    if not status:
+        return ApiError(NO_ANSWER, "Stream" if not message else "Tls", reason[:300])
+    return ApiError(status, reason, (message or reason)[:1000], retry_after)
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong, without the request's URL: its selector names the run's token."""
+    text = " ".join(str(error.__cause__ or error).split())
+    return re.sub(r"(?i)\b(with )?url: \S+", "", text)[:300]
+
+
+def _pod_namespace() -> str:
+    try:
+        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="ascii") as file:  # noqa: PTH123
+            return file.read().strip() or "default"
+    except OSError:
+        return "default"

@@ -1,0 +1,190 @@
+"""Before anything is created: who we are on the cluster, what we may do there, and whether the Job can ever fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrate.backends.kubernetes_api import Api, Budget, Object
+from orchestrate.backends.kubernetes_client import NO_ANSWER, ApiError
+from orchestrate.capacity.kubernetes import refusal_beforehand
+from orchestrate.capacity.node_fit import availability
+from orchestrate.capacity.taxonomy import Basis, Case, Offer, Reason, classify
+from orchestrate.clock import to_wire, utc_now
+from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
+from orchestrate.verdict import Verdict
+
+__all__ = ["NEEDED_RIGHTS", "Rights", "Site", "case_of", "look_around", "refused"]
+
+NEEDED_RIGHTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("batch", "jobs", ("create", "get", "list", "delete")),
+    ("", "configmaps", ("create", "get", "list", "delete")),
+    ("", "pods", ("get", "list", "delete")),
+    ("", "pods/log", ("get",)),
+    ("", "pods/exec", ("get", "create")),
+    ("", "events", ("list",)),
+)
+"""API group, resource and verbs in the namespace, without which a run is not begun.
+
+A command over a websocket is a GET; from 1.35 on the server asks for `create` as well, before that it does not.
+"""
+
+_PREFLIGHT_S = 60.0
+_EXEC_NEEDS_CREATE = 35
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What may be seen beyond what is needed."""
+
+    nodes: bool
+    foreign_pods: bool
+    quotas: bool
+    workloads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster as it was found: version, rights, and the GPUs there where they may be seen."""
+
+    version: str
+    rights: Rights
+    gpus: tuple[Mapping[str, Any], ...]
+    namespace_uid: str | None
+
+
+def look_around(api: Api, job: Object, *, namespace: str, queue: str | None, asked: Mapping[str, Any]) -> Site:
+    """Ask everything that can be known beforehand.
+
+    Raises:
+        BackendError: the API server does not answer.
+        UnsatisfiableError: no such namespace or queue, a right is missing, or no node can ever take the Job.
+        CapacityError: the nodes that could take it are of no use for the moment.
+    """
+    where = f"{api.transport.context or 'in-cluster'}/{namespace}"
+    budget = api.budget(_PREFLIGHT_S)
+    try:
+        version = api.get("/version", budget)
+        uid = _namespace(api, namespace, budget)
+        _check_rights(api, namespace, str(version.get("minor") or ""), budget)
+        if queue is not None:
+            _check_queue(api, namespace, queue, budget)
+        rights = Rights(
+            nodes=api.may("", "list", "nodes", budget),
+            foreign_pods=api.may("", "list", "pods", budget),
+            quotas=api.may(namespace, "list", "resourcequotas", budget),
+            workloads=queue is not None and api.may(namespace, "list", "workloads", budget, group="kueue.x-k8s.io"),
+        )
+        nodes = api.items("/api/v1/nodes", budget) if rights.nodes else None
+        pods = api.items("/api/v1/pods", budget) if rights.foreign_pods else None
+        quotas = api.items(f"/api/v1/namespaces/{namespace}/resourcequotas", budget) if rights.quotas else None
+    except ApiError as error:
+        raise refused(case_of(error, asked, where)) from error
+    at = to_wire(utc_now())
+    case = refusal_beforehand(job, nodes=nodes, foreign_pods=pods, quotas=quotas, asked=asked, where=where, at=at)
+    if case is not None:
+        raise refused(case)
+    free = availability(where, job["spec"]["template"]["spec"], nodes, pods)
+    return Site(
+        version=str(version.get("gitVersion") or "unknown"),
+        rights=rights,
+        gpus=tuple(
+            {"where": each.where, "kind": each.kind, "total": each.total, "free": each.free, "source": each.source}
+            for each in free
+        ),
+        namespace_uid=uid,
+    )
+
+
+def refused(case: Case) -> BackendError:
+    """The error that a refusal is raised as, by the verdict that follows from its offers."""
+    found = classify(case.offers)
+    offer = next(each for each in case.offers if each.reason is found.reason)
+    cause = f"{offer.where}: {offer.reason.meaning}: {offer.detail}"
+    match found.verdict:
+        case Verdict.CAPACITY:
+            return CapacityError(cause, remedy="try again later, or wait with --wait MINUTES", case=case)
+        case Verdict.UNSATISFIABLE:
+            remedy = "change the request, or have the cluster changed: waiting does not help"
+            return UnsatisfiableError(cause, remedy=remedy, case=case)
+        case _:
+            remedy = "look at the cluster; `orchestrate audit` shows what is left there"
+            return BackendError(cause, remedy=remedy, answer=offer.detail, case=case)
+
+
+def case_of(error: ApiError, asked: Mapping[str, Any], where: str) -> Case:
+    """What the API server's own refusal of a request means."""
+    reason, basis = _reason(error)
+    offer = Offer(where, str(asked.get("accelerators")), reason, basis, str(error)[:400], to_wire(utc_now()))
+    return Case(asked=dict(asked), offers=(offer,), retry_after_s=error.retry_after_s)
+
+
+def _reason(error: ApiError) -> tuple[Reason, Basis]:
+    if error.status == NO_ANSWER or error.status >= 500 or error.status in {408, 429}:
+        return Reason.UNREACHABLE, Basis.STRUCTURE
+    if error.status == 403 and "exceeded quota" in error.message:  # the status is that of a missing right
+        return Reason.QUOTA_USED, Basis.TEXT
+    if error.status in {401, 403}:
+        return Reason.DENIED, Basis.STRUCTURE
+    return Reason.MISCONFIGURED, Basis.STRUCTURE
+
+
+def _namespace(api: Api, namespace: str, budget: Budget) -> str | None:
+    """The UID of the namespace; None where we may not read it, and then its absence shows later."""
+    try:
+        found = api.get(f"/api/v1/namespaces/{namespace}", budget)
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        if error.status == 404:
+            raise UnsatisfiableError(
+                f"there is no namespace {namespace!r} on {api.transport.server}",
+                remedy="give --namespace; `kubectl get namespace` lists them",
+            ) from error
+        raise
+    if (found.get("status") or {}).get("phase") == "Terminating":
+        raise UnsatisfiableError(
+            f"the namespace {namespace!r} is being deleted", remedy="give another --namespace, or make it anew"
+        )
+    return str(found["metadata"]["uid"])
+
+
+def _check_rights(api: Api, namespace: str, minor: str, budget: Budget) -> None:
+    digits = re.match(r"\d+", minor)
+    exec_needs_create = digits is None or int(digits[0]) >= _EXEC_NEEDS_CREATE
+    missing = [
+        f"{verb} {resource}{'.' + group if group else ''}"
+        for group, resource, verbs in NEEDED_RIGHTS
+        for verb in verbs
+        if (resource != "pods/exec" or verb == "get" or exec_needs_create)
+        and not api.may(namespace, verb, resource, budget, group=group)
+    ]
+    if missing:
+        raise UnsatisfiableError(
+            f"we have no right in namespace {namespace!r} to: {', '.join(missing)}",
+            remedy="have the Role of docs/kubernetes.md bound to you there",
+        )
+
+
+def _check_queue(api: Api, namespace: str, queue: str, budget: Budget) -> None:
+    """A Job that is held for a queue which nobody serves would wait for ever."""
+    try:
+        api.get("/apis/kueue.x-k8s.io", budget)
+    except ApiError as error:
+        if error.status == 404:
+            raise UnsatisfiableError(
+                f"--queue {queue}: this cluster has no Kueue", remedy="leave --queue out, or install Kueue"
+            ) from error
+        raise
+    try:
+        api.get(f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues/{queue}", budget)
+    except ApiError as error:
+        if error.status == 404:
+            raise UnsatisfiableError(
+                f"--queue {queue}: namespace {namespace!r} has no such LocalQueue",
+                remedy="`kubectl get localqueue` lists them",
+            ) from error
+        if error.status != 403:
+            raise
