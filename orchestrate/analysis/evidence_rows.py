@@ -14,8 +14,13 @@ from typing import Any
 
 from orchestrate.analysis.gaps import Gap
 from orchestrate.analysis.measured import Candidate, Execution, MeasuredCell, Production, spread_pct
-from orchestrate.analysis.racing import rounds_of_race
-from orchestrate.analysis.reduced_cells import InputCell, InvalidFieldError, parse_candidates, parse_facts
+from orchestrate.analysis.reduced_cells import (
+    InputCell,
+    InvalidFieldError,
+    canonical_key,
+    parse_candidates,
+    parse_facts,
+)
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement, Expected, judge_cell
 
@@ -44,16 +49,13 @@ def read_evidence(
             gaps.append(Gap(f"{name}:{first}", "is not the cell row that evidence begins with", damaged=True))
             continue
         key, run_id, repeat = header
-        expected = Expected(key, run_id, repeat, mandatory(key), racing=racing)
+        expected = Expected(key, run_id, repeat, mandatory(canonical_key(key)), racing=racing)
         judged = judge_cell(lines, expected)
         if judged.missing:
             gaps.extend(_named(what, name, first, key) for what in judged.missing)
             continue
         if repeat < LEAST_ROUNDS:
             gaps.append(Gap(f"{place} {key}", f"has {repeat} round, needs at least {LEAST_ROUNDS}"))
-            continue
-        if racing and (unruled := _unruled(judged, repeat)):
-            gaps.extend(Gap(f"{place} {key}", what) for what in unruled)
             continue
         try:
             cells.append(InputCell(_measured_cell(judged, "racing" if racing else "fixed"), place))
@@ -98,6 +100,8 @@ def _header(line: bytes) -> tuple[str, str, int] | None:
 
 def _measured_cell(judged: CellJudgement, schedule: str) -> MeasuredCell:
     header = judged.header
+    if not header.get("fingerprint"):
+        raise InvalidFieldError("has no fingerprint")
     model, device = _object(header, "model"), _object(header, "device")
     shape = {**_object(header, "shape"), "layers": model.get("layers"), "gdn_layers": model.get("gdn_layers")}
     rounds = {
@@ -110,7 +114,7 @@ def _measured_cell(judged: CellJudgement, schedule: str) -> MeasuredCell:
     automatic = header["automatic"]
     picked = rounds["automatic", automatic["label"]]
     return MeasuredCell(
-        key=judged.key,
+        key=canonical_key(judged.key),
         facts=parse_facts(shape, judged.key),
         candidates=tuple(_with_samples(each, rounds["candidate", each.label]) for each in candidates),
         execution=Execution(
@@ -123,18 +127,6 @@ def _measured_cell(judged: CellJudgement, schedule: str) -> MeasuredCell:
         run_id=str(header["run_id"]),
         schedule=schedule,
     )
-
-
-def _unruled(judged: CellJudgement, repeat: int) -> list[str]:
-    """Where a race did not go by its rule: the decisions are made again from the rounds."""
-    candidates = [one for one in judged.measured if one.role == "candidate"]
-    samples_ms = [[one.elapsed_ms[turn] for turn in sorted(one.elapsed_ms)] for one in candidates]
-    rounds = rounds_of_race(samples_ms, repeat)
-    return [
-        f"{one.label!r} has {len(one.elapsed_ms)} rounds, the rule of the race gives it {count}"
-        for one, count in zip(candidates, rounds, strict=True)
-        if len(one.elapsed_ms) != count
-    ]
 
 
 def _reduced(item: dict[str, Any], samples_ms: tuple[float, ...]) -> list[object]:

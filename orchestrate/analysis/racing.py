@@ -1,20 +1,12 @@
-"""The racing schedule: stop measuring a layout once it is decided that another one is faster.
+"""The racing schedule over many simulated campaigns at once: what it saves, and what it costs in selections.
 
-After each round, every layout still measured is compared with the leader (the lowest median). It is decided when the
-mean of its paired differences from the leader is above zero by a t-test at the stated error probability of the cell,
-shared among all comparisons and rounds (Bonferroni). The standard deviation is the larger of the pair's own and the
-one pooled over all layouts still measured, so that two rounds that agree by chance decide nothing. When one layout is
-left, the cell is done.
-
-`harness/racing.py` is the same rule on the node, which has neither orchestrate nor numpy; a test compares the two.
+The rule is that of `orchestrate/receipts/racing.py`, by arrays; a test compares the two.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,16 +15,9 @@ import numpy.typing as npt
 from orchestrate.analysis.measured import MeasuredCell
 from orchestrate.analysis.noise import median_of, simulated_rounds_ms
 from orchestrate.analysis.random_bits import Stream
+from orchestrate.receipts.racing import ERROR_PROBABILITY, LEAST_ROUNDS, MOST_FREEDOM, t_quantile
 
-__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "Race", "decided", "race", "rounds_of_race", "simulate", "t_quantile"]
-
-ERROR_PROBABILITY = 0.001
-"""The probability, for one cell, that a layout is dropped that the leader does not beat."""
-
-LEAST_ROUNDS = 3
-"""Rounds before anything is decided: two that agree by chance are too common."""
-
-_MOST_FREEDOM = 60
+__all__ = ["Race", "decided", "race", "simulate"]
 
 Vector = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -104,25 +89,6 @@ def race(time_ms: Vector, *, error: float = ERROR_PROBABILITY) -> Race:
     )
 
 
-def rounds_of_race(samples_ms: Sequence[Sequence[float]], repeat: int) -> list[int]:
-    """How many rounds the rule gives each layout, from the rounds that were measured, in the order of the family.
-
-    Where a layout has fewer rounds than the rule asks for, the answer is what it asks for at least.
-    """
-    layouts = len(samples_ms)
-    alive = np.ones((1, layouts), np.bool_)
-    rounds = [0] * layouts
-    for done in range(1, repeat + 1):
-        if layouts > 1 and int(alive.sum()) < 2:
-            return rounds
-        rounds = [count + int(flag) for count, flag in zip(rounds, alive[0], strict=True)]
-        if any(flag and len(samples) < done for flag, samples in zip(alive[0], samples_ms, strict=True)):
-            return rounds
-        whole = [[*samples[:done], *[1.0] * (done - len(samples))] for samples in samples_ms]
-        alive &= ~decided(np.array([whole]), alive, layouts=layouts, repeat=repeat)
-    return rounds
-
-
 def simulate(
     cells: Sequence[MeasuredCell],
     *,
@@ -163,33 +129,6 @@ def simulate(
     return summary, races
 
 
-@cache
-def t_quantile(tail: float, freedom: int) -> float:
-    """T with P(T > t) = `tail` for an even number of degrees of freedom, from the closed form of its distribution.
-
-    (Abramowitz and Stegun 26.7.4.) Algebra alone, so that every machine decides alike.
-    """
-    if freedom < 2 or freedom % 2:
-        raise ValueError(f"{freedom} degrees of freedom: the closed form is for even numbers")
-    low, high = 0.0, 1.0
-    while _t_tail(high, freedom) > tail:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_tail(middle, freedom) > tail else (low, middle)
-    return high
-
-
-def _t_tail(value: float, freedom: int) -> float:
-    sine = value / math.sqrt(value * value + freedom)
-    square = freedom / (value * value + freedom)
-    term, total = 1.0, 1.0
-    for step in range(1, freedom // 2):
-        term *= square * (2 * step - 1) / (2 * step)
-        total += term
-    return (1 - sine * total) / 2
-
-
 def _limits(counts: npt.NDArray[np.int64], rounds: int, layouts: int, repeat: int, error: float) -> Vector:
     """The t that a mean must exceed, by how many layouts are still measured."""
     tail = error / ((layouts - 1) * (repeat - LEAST_ROUNDS + 1))
@@ -198,7 +137,7 @@ def _limits(counts: npt.NDArray[np.int64], rounds: int, layouts: int, repeat: in
 
 
 def _limit(freedom: int, tail: float) -> float:
-    even = min(freedom - freedom % 2, _MOST_FREEDOM)
+    even = min(freedom - freedom % 2, MOST_FREEDOM)
     return t_quantile(tail, even) if even >= 2 else 0.0  # at most the leader is left: there is nothing to decide
 
 

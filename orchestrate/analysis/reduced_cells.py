@@ -18,14 +18,24 @@ from orchestrate.analysis.measured import Candidate, Execution, MeasuredCell
 from orchestrate.errors import ReceiptError
 from orchestrate.receipts.canonical import parse_strict
 
-__all__ = ["InputCell", "InvalidFieldError", "key_parts", "parse_candidates", "parse_facts", "read_reduced_cells"]
+__all__ = [
+    "InputCell",
+    "InvalidFieldError",
+    "canonical_key",
+    "key_parts",
+    "parse_candidates",
+    "parse_facts",
+    "read_reduced_cells",
+]
 
 _KEY = re.compile(
-    r"(?P<workload>[^|\s]+)\|(?P<model>[^|\s]+)\|L(?P<layers>[1-9][0-9]{0,5})\|tp(?P<tp>[1-9][0-9]{0,5})"
-    r"\|cp(?P<cp>[1-9][0-9]{0,5})(?:\|ep[1-9][0-9]{0,5})?(?:\|g(?P<group>0|[1-9][0-9]{0,5}))?"
+    r"(?P<workload>[!-{}~]{1,200})\|(?P<model>[!-{}~]{1,200})\|L(?P<layers>[1-9][0-9]{0,5})\|tp(?P<tp>[1-9][0-9]{0,5})"
+    r"\|cp(?P<cp>[1-9][0-9]{0,5})(?:\|ep(?P<ep>[1-9][0-9]{0,5}))?(?:\|g(?P<group>0|[1-9][0-9]{0,5}))?"
 )
 _MAX_COUNT = 2**40
 """Far above any token count, and small enough that no product of counts loses a digit as a double."""
+
+_LONGEST_LABEL = 200
 
 _SHORTEST_MS, _LONGEST_MS, _WIDEST_PCT = 1e-6, 1e9, 1e6
 """A nanosecond and eleven days: beyond them sums and quotients would leave the range of a double."""
@@ -77,12 +87,23 @@ def key_parts(key: object) -> dict[str, str | None]:
     """The parts of a cell key.
 
     Raises:
-        InvalidFieldError: it is not a cell key.
+        InvalidFieldError: it is not a cell key, or asks for expert parallelism, which no term knows.
     """
     match = _KEY.fullmatch(key) if isinstance(key, str) else None
     if match is None:
         raise InvalidFieldError(f"not a cell key: {str(key)[:120]!r}")
+    if match["ep"] not in {None, "1"}:
+        raise InvalidFieldError(f"{key} has EP {match['ep']}: EP above 1 is refused")
     return match.groupdict()
+
+
+def canonical_key(key: str) -> str:
+    """`key`, which is one, without `|ep1`: that says nothing, and a cell must not be there under two names.
+
+    >>> canonical_key("cal-text|tiny-hybrid|L4|tp1|cp4|ep1|g0")
+    'cal-text|tiny-hybrid|L4|tp1|cp4|g0'
+    """
+    return re.sub(r"\|ep1(?=\||$)", "", key)
 
 
 def parse_facts(value: object, key: str) -> Facts:
@@ -135,7 +156,7 @@ def _header(value: Any) -> tuple[str, Facts]:
     group = workload.get("group") if isinstance(workload, dict) else None
     if group is not None and str(group) != parts["group"]:
         raise InvalidFieldError(f"the workload says group {group}, the key {key} says {parts['group']}")
-    return key, facts
+    return canonical_key(key), facts
 
 
 def _candidate(row: object) -> Candidate:
@@ -144,6 +165,8 @@ def _candidate(row: object) -> Candidate:
     label, depth, packed, segments, below, median, rounds, spread = row
     if not isinstance(label, str) or not label:
         raise InvalidFieldError("has no label")
+    if len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise InvalidFieldError(f"{label[:40]!r} is no label: at most {_LONGEST_LABEL} printable characters")
     numbers = {"max_depth": depth, "packed_tokens": packed, "segment_count": segments, "rounds": rounds}
     max_depth, packed_tokens, segment_count, count = (_whole(numbers, name, least=1) for name in numbers)
     histogram = tuple(_whole({"bound": each}, "bound", least=0) for each in _histogram(below, label))

@@ -26,6 +26,7 @@ __all__ = [
     "Study",
     "enough_held_out",
     "make_study",
+    "meant_sets",
 ]
 
 DEFAULT_REPEAT = 8
@@ -48,8 +49,8 @@ class Exclusion:
 class Selection:
     """What the person who asks says about the input.
 
-    `expected_sets` are the cell sets that must be there whole; None is every set of the manifest that has a cell in
-    the input. `repeat` is the number of rounds that a candidate of a reduced cell must have.
+    `expected_sets` are the cell sets that must be there whole; None is those of the manifest that the input is of
+    (`meant_sets`). `repeat` is the number of rounds that a candidate of a reduced cell must have.
     """
 
     holdout: tuple[str, ...] = ()
@@ -116,6 +117,21 @@ def make_study(
     return study
 
 
+def meant_sets(keys: Iterable[str], manifest: Manifest) -> tuple[str, ...]:
+    """The sets of `manifest` that `keys` are of: those with a cell in them that no other set has.
+
+    A cell that several sets have speaks for those of them that are meant anyway, and for all of them where none is.
+    """
+    sets_of = {
+        key: [name for name, cells in manifest.sets.items() if any(one.key == key for one in cells)] for key in keys
+    }
+    meant = {names[0] for names in sets_of.values() if len(names) == 1}
+    for names in sets_of.values():
+        if not meant.intersection(names):
+            meant.update(names)
+    return tuple(name for name in manifest.sets if name in meant)
+
+
 def enough_held_out(cells: Sequence[MeasuredCell]) -> bool:
     """Whether `cells` can say anything about the gates."""
     return _deciding(cells) >= LEAST_HELD_OUT_CELLS and _ordered_pairs(cells) >= LEAST_HELD_OUT_PAIRS
@@ -170,8 +186,7 @@ def _expected_sets(
         return None
     if selection.expected_sets is not None:
         return selection.expected_sets
-    keys = {item.cell.key for item in kept}
-    return tuple(name for name, expected in manifest.sets.items() if any(one.key in keys for one in expected))
+    return meant_sets([item.cell.key for item in kept], manifest)
 
 
 def _against_manifest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,17 +14,19 @@ from orchestrate.analysis.gaps import Gap
 from orchestrate.analysis.measured import Execution
 from orchestrate.analysis.reduced_cells import InputCell, read_reduced_cells
 from orchestrate.analysis.study import DEFAULT_REPEAT, Selection, Study, make_study
-from orchestrate.cells.manifest import Manifest, load_manifest, read_manifest
-from orchestrate.errors import ReceiptError, UsageError
+from orchestrate.cells.manifest import load_manifest
+from orchestrate.commands.calibration_expected import Expectation, expectation
+from orchestrate.errors import UsageError
 from orchestrate.receipts.canonical import sha256_hex
+from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.statement import Stage
-from orchestrate.receipts.store import ReceiptStore
-from orchestrate.receipts.verify import verify_run
+from orchestrate.receipts.verify import verify_record
 
 __all__ = ["Given", "input_options", "read_study"]
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _ROWS = "rows.jsonl"
+_LONGEST_NAME = 200
 _EXISTING = click.Path(exists=True, path_type=Path)
 _EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -63,14 +65,18 @@ def input_options(function: _Function) -> _Function:
                 help="The run that measured the evidence, linked by its closure. Alone it names the evidence.",
             ),
             click.option(
-                "--manifest", type=_EXISTING_FILE, metavar="FILE", help="Which cells and candidates to expect."
+                "--manifest",
+                type=_EXISTING_FILE,
+                metavar="FILE",
+                help="Which cells and candidates to expect [default: the plan of the run; for evidence the shipped "
+                "manifest, where it knows the cells].",
             ),
             click.option(
                 "--cell-set",
                 "cell_sets",
                 multiple=True,
                 metavar="SET",
-                help="Sets of the manifest that must be there whole [default: those with a cell in the input].",
+                help="Sets of the manifest that must be there whole [default: those that the input is of].",
             ),
             click.option(
                 "--holdout",
@@ -146,13 +152,13 @@ def read_study(
             )
     elif not cells:
         raise UsageError("there is no input", remedy="give --cells FILE, --evidence FILE... or --run DIR")
-    if cell_sets and manifest is None:
-        raise UsageError("--cell-set names sets of a manifest, and there is none", remedy="give --manifest FILE too")
-    expected = None if manifest is None else read_manifest(manifest)
+    records = [load_record(run) for run in runs]
+    expecting = expectation(manifest, cell_sets, records, evidence=bool(evidence or runs))
     inputs, gaps, files = _read_files(
-        cells, _evidence_files(evidence, runs), execution, expected, racing=schedule == "racing"
+        cells, _evidence_files(evidence, runs), execution, expecting, racing=schedule == "racing"
     )
-    receipts, wrong = _receipts(runs, files)
+    expected = expecting.of(inputs)
+    receipts, wrong = _receipts(records, files)
     gaps += wrong
     selection = Selection(holdout, exclude, repeat, cell_sets or None)
     reasons = (expected or load_manifest()).exclusions if exclude else {}
@@ -163,6 +169,11 @@ def read_study(
 def _stated_execution(device_name: str | None, dtype: str | None, hidden: int | None) -> Execution | None:
     if device_name is None and dtype is None and hidden is None:
         return None
+    for name, text in (("--device-name", device_name), ("--dtype", dtype)):
+        if text and (len(text) > _LONGEST_NAME or not text.isprintable()):
+            raise UsageError(
+                f"{name} {text[:40]!r} is no name", remedy=f"give at most {_LONGEST_NAME} printable characters"
+            )
     if not device_name or not dtype or not hidden:
         raise UsageError(
             "a place of measurement is a device, a dtype and a hidden size",
@@ -175,11 +186,10 @@ def _read_files(
     cells: tuple[Path, ...],
     evidence: list[Path],
     execution: Execution | None,
-    manifest: Manifest | None,
+    expecting: Expectation,
     *,
     racing: bool,
 ) -> tuple[list[InputCell], list[Gap], list[dict[str, Any]]]:
-    labels = {one.key: one.candidates for expected in (manifest.sets.values() if manifest else ()) for one in expected}
     inputs: list[InputCell] = []
     gaps: list[Gap] = []
     files: list[dict[str, Any]] = []
@@ -190,7 +200,7 @@ def _read_files(
             if kind == "cells":
                 found, wrong = read_reduced_cells(data, str(path), execution)
             else:
-                found, wrong = read_evidence(data, str(path), labels.get, racing=racing)
+                found, wrong = read_evidence(data, str(path), expecting.mandatory, racing=racing)
             inputs += found
             gaps += wrong
             files.append({"name": name, "kind": kind, "sha256": sha256_hex(data)})
@@ -220,21 +230,16 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: {error.strerror}", remedy="name a file that can be read") from error
 
 
-def _receipts(runs: tuple[Path, ...], files: list[dict[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Gap]]:
-    """The links to `runs`, whose receipts must bind every one of the evidence files."""
+def _receipts(records: Sequence[RunRecord], files: list[dict[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Gap]]:
+    """The links to the runs of `records`, whose receipts must bind every one of the evidence files."""
     links: list[Mapping[str, Any]] = []
     gaps: list[Gap] = []
     bound: set[str] = set()
-    for run in runs:
-        place = f"--run {run}"
-        try:
-            verification = verify_run(run)
-            receipts = ReceiptStore(run / "receipts").load()
-        except ReceiptError as error:
-            gaps.append(Gap(place, error.cause, damaged=True))
-            continue
+    for record in records:
+        place = f"--run {record.run_dir}"
+        verification = verify_record(record)
         gaps += [Gap(place, f"its receipts do not hold: {problem}") for problem in verification.problems]
-        collected = (receipt for receipt in receipts if receipt.stage is Stage.COLLECT)
+        collected = (receipt for receipt in record.receipts if receipt.stage is Stage.COLLECT)
         ours = {subject.sha256 for receipt in collected for subject in receipt.subjects}
         count = sum(item["sha256"] in ours for item in files)
         if not count:
@@ -248,7 +253,7 @@ def _receipts(runs: tuple[Path, ...], files: list[dict[str, Any]]) -> tuple[list
                 "files_bound": count,
             }
         )
-    if runs:
+    if records:
         gaps += [
             Gap(item["name"], "no receipt of a named run binds it") for item in files if item["sha256"] not in bound
         ]

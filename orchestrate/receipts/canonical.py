@@ -59,9 +59,9 @@ def sha256_hex(data: bytes) -> str:
 def parse_strict(data: bytes, *, what: str) -> Any:
     """The JSON value of `data`, read so that no two readers can differ about it.
 
-    Refused with a `ReceiptError` that names `what`: bytes that are not UTF-8, duplicate keys in one object, NaN and
-    infinities, nesting beyond `MAX_DEPTH`, more than `MAX_VALUES` values. An integer that no double can hold is read as
-    the nearest double, as every JavaScript reader does.
+    Refused with a `ReceiptError` that names `what`: bytes that are not UTF-8, lone surrogates, duplicate keys in one
+    object, NaN and infinities, nesting beyond `MAX_DEPTH`, more than `MAX_VALUES` values. An integer that no double can
+    hold is read as the nearest double, as every JavaScript reader does.
     """
     try:
         text = data.decode("utf-8")
@@ -73,6 +73,8 @@ def parse_strict(data: bytes, *, what: str) -> Any:
             parse_float=_finite,
         )
         _check_size(value)
+        if b"\\u" in data:  # only an escape can spell a lone surrogate
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ReceiptError(f"{what} nests too deep to be read", remedy=_DAMAGED) from error
     except ValueError as error:

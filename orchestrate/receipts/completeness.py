@@ -2,9 +2,11 @@
 
 A cell is complete only if its own rows say so: one header that fits the plan, every mandatory candidate warmed up
 under its own label, it and `automatic` measured in exactly `REPEAT` rounds with one usable row each, and an end row
-that says `complete`. A row
-is usable when no rank compiled anything in it (`none` on every rank) and its layout was admitted, ran unsplit, and was
-live. (The harness writes what it had to measure again as a further warm-up.)
+that says `complete`. A row is usable when no rank compiled anything in it (`none` on every rank) and its layout was
+admitted, ran unsplit, and was live. (The harness writes what it had to measure again as a further warm-up.)
+
+In a race a candidate needs the rounds that the rule gives it (`orchestrate.receipts.racing`), decided again here from
+the times, and where these are fewer than `REPEAT` a `decided` row that names the last of them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, TypeGuard
 from orchestrate.cells.cell import Cell, parse_key
 from orchestrate.errors import ReceiptError, UsageError
 from orchestrate.receipts.canonical import parse_strict
+from orchestrate.receipts.racing import rounds_of_race
 
 __all__ = [
     "EVIDENCE_SCHEMA",
@@ -33,7 +36,7 @@ MAX_LINE_BYTES = 4 << 20
 MAX_ROWS_BYTES = 256 << 20
 _MAX_GAPS = 20
 _MAX_RELEASES = 100
-_MAX_MS = 1e9
+_MIN_MS, _MAX_MS = 1e-6, 1e9
 _ROLES = ("candidate", "automatic")
 
 
@@ -42,7 +45,7 @@ class Expected:
     """What the plan expects of a cell.
 
     `candidates` are the mandatory labels; None where only the node can know them (a private corpus): then those of
-    the header are mandatory.
+    the header are mandatory. `racing` expects the racing schedule, which says by a rule who needs fewer rounds.
     """
 
     key: str
@@ -113,6 +116,7 @@ class _Reading:
         self.automatic: str | None = None
         self.rounds: dict[tuple[str, str], dict[int, float]] = {}
         self.decided: dict[tuple[object, object], object] = {}
+        self.race: dict[str, int] | None = None
         self.outcome: str | None = None
         self.releases: list[dict[str, Any]] = []
         self.ledger: Mapping[str, Any] = {}
@@ -196,6 +200,8 @@ class _Reading:
             return 0
         if (cell.tp, cell.cp) != (tp, cp):
             self.gap(f"{where} says tp{tp} cp{cp}, which is not the shape of the cell")
+        if sizes.get("ep", 1) != 1 or isinstance(sizes.get("ep"), bool):
+            self.gap(f"{where} says ep{str(sizes.get('ep'))[:40]}: EP above 1 is refused")
         self.compare_names(where, row, cell)
         return world
 
@@ -294,14 +300,28 @@ class _Reading:
         )
 
     def check_rounds(self, role: str, label: str) -> None:
-        rounds, repeat = self.rounds.get((role, label), {}), self.expected.repeat
-        last = self.decided.get((role, label))
-        if _is_count(last, least=0) and last < repeat:
-            repeat = last + 1
-        # `take_measure` keeps whole turns from 0 alone; `repeat` is the word of a file, so no range of it is made.
-        if len(rounds) != repeat or any(turn >= repeat for turn in rounds):
-            name = "automatic" if role == "automatic" else repr(label[:80])
-            self.gap(f"{name} has {len(rounds)} usable rounds of {repeat}")
+        rounds, wanted = self.rounds.get((role, label), {}), self.rounds_wanted(label)
+        name = "automatic" if role == "automatic" else repr(label[:80])
+        # `take_measure` keeps whole turns from 0 alone; `wanted` is the word of a file, so no range of it is made.
+        if len(rounds) != wanted or any(turn >= wanted for turn in rounds):
+            said = f", which the rule of the race gives it, of {self.expected.repeat}" if self.expected.racing else ""
+            self.gap(f"{name} has {len(rounds)} usable rounds of {wanted}{said}")
+        decided = self.decided.get((role, label))
+        if wanted < self.expected.repeat and (not _is_count(decided, least=0) or decided != wanted - 1):
+            self.gap(f"{name} stopped after round {wanted - 1} without a decision that says so")
+
+    def rounds_wanted(self, label: str) -> int:
+        """How many rounds a label needs: all, or in a race as many as the rule gives it, decided again from the times.
+
+        `automatic` races with the candidate that it picked.
+        """
+        if not self.expected.racing or label not in self.labels:
+            return self.expected.repeat
+        if self.race is None:
+            rounds = [self.rounds.get(("candidate", each), {}) for each in self.labels]
+            times_ms = [[of[turn] for turn in sorted(of)] for of in rounds]
+            self.race = dict(zip(self.labels, rounds_of_race(times_ms, self.expected.repeat), strict=True))
+        return self.race[label]
 
     def gap(self, text: str) -> None:
         if len(self.gaps) < _MAX_GAPS:
@@ -318,7 +338,7 @@ def _unusable(row: dict[str, Any], world: int) -> str:
         if row.get(name) is not True:
             return f"{name} is {str(row.get(name))[:40]}"
     elapsed = row.get("elapsed_ms")
-    if not isinstance(elapsed, int | float) or isinstance(elapsed, bool) or not 0 < elapsed < _MAX_MS:
+    if not isinstance(elapsed, int | float) or isinstance(elapsed, bool) or not _MIN_MS <= elapsed < _MAX_MS:
         return f"elapsed_ms is {str(elapsed)[:40]}"
     ranks = row.get("per_rank_ms")
     if not _is_list(ranks) or len(ranks) != world:

@@ -9,6 +9,7 @@ from harness import racing
 from harness.calibrate import _parser
 from harness.racing import Schedule, decided, leader
 from orchestrate.analysis import racing as simulated
+from orchestrate.receipts import racing as judged
 
 TIMES = st.floats(0.5, 500.0)
 
@@ -27,8 +28,8 @@ def race(times_ms, repeat):
 
 
 def test_the_constants_are_the_same_on_both_sides():
-    assert racing.ERROR_PROBABILITY == simulated.ERROR_PROBABILITY
-    assert racing.LEAST_ROUNDS == simulated.LEAST_ROUNDS
+    assert racing.ERROR_PROBABILITY == judged.ERROR_PROBABILITY
+    assert racing.LEAST_ROUNDS == judged.LEAST_ROUNDS
 
 
 @settings(max_examples=150, deadline=None)
@@ -42,7 +43,7 @@ def test_both_sides_decide_alike_to_the_last_bit(seed, layouts, noise, repeat):
     assert whole.rounds[0].tolist() == rounds
     assert int(whole.selected[0]) in alive
     given_ms = [row[:count] for row, count in zip(times_ms.tolist(), rounds, strict=True)]
-    assert simulated.rounds_of_race(given_ms, repeat) == rounds
+    assert judged.rounds_of_race(given_ms, repeat) == rounds
 
 
 @settings(max_examples=100, deadline=None)
@@ -66,7 +67,7 @@ def test_one_that_was_dropped_is_not_looked_at_again():
 
 def test_a_race_that_was_cut_short_by_hand_is_seen():
     times_ms = [[1.0, 1.01, 1.0, 1.02, 1.0], [1.0, 1.0, 1.01, 1.0, 1.0]]
-    assert simulated.rounds_of_race([times_ms[0], times_ms[1][:4]], 8)[1] == 5
+    assert judged.rounds_of_race([times_ms[0], times_ms[1][:4]], 8)[1] == 5
 
 
 def test_the_fixed_schedule_is_the_default():
@@ -165,4 +166,4 @@ def test_a_race_ends_when_one_layout_is_left_and_its_evidence_is_judged_complete
     assert set(counted(written).values()) == {3}
     assert len([row for row in written if row["row"] == "decided"]) == len(calibration.labels) + 1
     samples = [[times[label](turn) for turn in range(3)] for label in calibration.labels]
-    assert simulated.rounds_of_race(samples, 8) == [3] * len(calibration.labels)
+    assert judged.rounds_of_race(samples, 8) == [3] * len(calibration.labels)

@@ -165,3 +165,26 @@ def test_another_fingerprint_software_or_device_is_another_execution():
         for change in ({}, {"fingerprint": "e" * 64}, {"torch": "2.14"}, {"device": {"kind": "cpu", "name": "other"}})
     }
     assert len(prints) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fingerprint": None}, "has no fingerprint"),
+        ({"fingerprint": ""}, "has no fingerprint"),
+        ({"shape": {"tp": 1, "cp": 4, "ep": 2, "world": 4}}, "EP above 1 is refused"),
+        ({"shape": {"tp": 1, "cp": 4, "ep": True, "world": 4}}, "EP above 1 is refused"),
+    ],
+)
+def test_a_cell_that_ran_on_nothing_known_or_with_expert_parallelism_is_refused(change, said):
+    cells, gaps = read(as_lines(rows(**change)))
+    assert not cells
+    assert any(said in gap for gap in gaps)
+
+
+def test_a_time_below_all_clocks_is_no_usable_row():
+    found = rows()
+    found[1] |= {"elapsed_ms": 1e-9, "per_rank_ms": [1e-9] * 4}
+    cells, gaps = read(as_lines(found))
+    assert not cells
+    assert any("elapsed_ms is 1e-09" in gap for gap in gaps)

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from orchestrate.analysis.racing import ERROR_PROBABILITY, decided, race, simulate, t_quantile
+from orchestrate.analysis.racing import decided, race, simulate
 from orchestrate.analysis.random_bits import Stream
+from orchestrate.receipts.racing import ERROR_PROBABILITY, t_quantile
 
 
 @pytest.mark.parametrize(

@@ -59,20 +59,41 @@ def test_racing_evidence_is_refused_where_the_fixed_schedule_is_expected_and_the
 
 
 def test_a_candidate_that_was_stopped_without_a_decision_is_a_gap():
-    assert "'slow' has 3 usable rounds of 8" in read(rows(decided=(("fast", 2),)))[1]
+    assert "'slow' stopped after round 2 without a decision" in read(rows(decided=(("fast", 2),)))[1]
 
 
 def test_a_decision_that_the_rule_does_not_take_is_a_gap():
     close = {"slow": [10.2, 10.0, 10.1], "fast": [10.0, 10.1, 10.0]}
     gaps = read(rows(close))[1]
-    assert "'slow' has 3 rounds, the rule of the race gives it 4" in gaps
+    assert "'slow' has 3 usable rounds of 4, which the rule of the race gives it" in gaps
 
 
 def test_a_candidate_that_ran_on_after_its_decision_is_a_gap():
     longer = {"slow": [20.0, 20.1, 20.0, 20.0], "fast": [10.0, 10.1, 10.0]}
-    assert "'slow' has 4 rounds, the rule of the race gives it 3" in read(rows(longer, (("slow", 3), ("fast", 2))))[1]
+    gaps = read(rows(longer, (("slow", 3), ("fast", 2))))[1]
+    assert "'slow' has 4 usable rounds of 3, which the rule of the race gives it" in gaps
 
 
-@pytest.mark.parametrize("turn", ["2", None, True, -1, 99])
-def test_a_decision_in_no_round_decides_nothing(turn):
-    assert "usable rounds of 8" in read(rows(decided=(("slow", turn), ("fast", 2))))[1]
+def test_automatic_races_with_the_candidate_that_it_picked():
+    found = rows().splitlines(keepends=True)
+    cut = [line for line in found if not (b'"automatic", "round": 2' in line and b'"measure"' in line)]
+    cut[-1] = cut[-1].replace(str(len(found) - 1).encode(), str(len(cut) - 1).encode())
+    assert len(cut) == len(found) - 1
+    assert "automatic has 2 usable rounds of 3" in read(b"".join(cut))[1]
+
+
+@pytest.mark.parametrize("turn", ["2", None, True, -1, 1, 99])
+def test_a_decision_in_another_round_than_the_last_one_decides_nothing(turn):
+    assert "without a decision" in read(rows(decided=(("slow", turn), ("fast", 2))))[1]
+
+
+@pytest.mark.parametrize("label", ["slow", "fast"])
+def test_times_that_no_clock_can_give_are_a_gap_and_no_error(label):
+    for times in ([1e-200] * 3, [1e-320] * 3, [9e8] * 3):
+        cells, gaps = read(rows(TIMES | {label: times}))
+        assert cells or gaps
+
+
+def test_a_layout_that_is_alone_is_measured_to_the_end():
+    alone = {"fast": [10.0, 10.1, 10.0]}
+    assert "'fast' has 3 usable rounds of 4" in read(rows(alone, (("fast", 2),)))[1]

@@ -56,6 +56,11 @@ DAMAGE = {
     "more short segments than segments": (lambda row: row["candidates"][1].__setitem__(3, 1), "running count"),
     "a label twice": (lambda row: row["candidates"][1].__setitem__(0, "layout_00"), "is there twice"),
     "a field too few": (lambda row: row["candidates"][1].pop(), "is not a list of label"),
+    "a label that moves a cursor": (lambda row: row["candidates"][1].__setitem__(0, "a\x1b[2J"), "is no label"),
+    "a label without end": (lambda row: row["candidates"][1].__setitem__(0, "x" * 201), "is no label"),
+    "a label that is no text": (lambda row: row["candidates"][1].__setitem__(0, "\ud800"), "not strict JSON"),
+    "a key that moves a cursor": (lambda row: row.update(cell="cal-\x1b|m|L4|tp1|cp1"), "not a cell key"),
+    "expert parallelism": (lambda row: row.update(cell="cal-x|m|L4|tp1|cp1|ep2"), "EP above 1 is refused"),
     "no label": (lambda row: row["candidates"][1].__setitem__(0, ""), "has no label"),
 }
 
@@ -74,6 +79,15 @@ def test_damage_is_named_with_file_and_line(name, made_up, as_bytes):
     assert all(text.startswith("cells.jsonl:2") for text in texts)
     assert any(expected in text for text in texts), texts
     assert all(gap.damaged for gap in gaps)
+
+
+def test_a_cell_has_one_name_with_ep1_and_without(made_up, as_bytes):
+    (row,) = made_up(1)
+    key = row["cell"]
+    row["cell"] = key.replace("|g", "|ep1|g")
+    (cell,), gaps, _ = read(as_bytes([row]))
+    assert not gaps
+    assert cell.key == key
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrate.analysis.measured import Execution, family_of, is_held_out
 from orchestrate.analysis.reduced_cells import InputCell, read_reduced_cells
-from orchestrate.analysis.study import Selection, make_study
+from orchestrate.analysis.study import Selection, make_study, meant_sets
 from orchestrate.cells.manifest import Expected, Manifest
 from orchestrate.errors import EvidenceDamagedError, NotEnoughEvidenceError
 
@@ -168,3 +168,19 @@ def test_all_gaps_come_at_once(inputs):
     items = inputs(6)
     items.append(items[0])
     assert len(refused(items, Selection(repeat=9), manifest=manifest_of(items[:6])).gaps) == 1 + 7 * 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "meant"),
+    [
+        (("a", "shared"), ("one",)),
+        (("shared", "b", "c"), ("two",)),
+        (("a", "b"), ("one", "two")),
+        (("shared",), ("one", "two")),
+        (("unheard",), ()),
+    ],
+)
+def test_a_cell_of_several_sets_does_not_call_for_all_of_them(keys, meant):
+    sets = {"one": ("a", "shared"), "two": ("b", "c", "shared")}
+    cells = {name: tuple(Expected(key, None) for key in keys) for name, keys in sets.items()}
+    assert meant_sets(keys, Manifest(cells, {}, "0" * 64)) == meant

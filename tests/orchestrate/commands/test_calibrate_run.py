@@ -91,8 +91,47 @@ def test_a_cell_that_failed_is_a_gap(builder):
     assert any(KEYS[3] in gap and "no end row" in gap for gap in error["gaps"])
 
 
-def test_several_evidence_files_may_follow_one_option(run):
+def test_several_evidence_files_may_follow_one_option(run, tmp_path):
     files = sorted((run / "evidence").rglob("rows.jsonl"))
-    code, answer = invoke("calibrate", "fit", "--evidence", *files, "--json")
+    manifest = ["--manifest", manifest_of(tmp_path / "manifest.json")]
+    code, answer = invoke("calibrate", "fit", "--evidence", *files, *manifest, "--json")
     assert (code, answer["metrics"]["all"]["cells"]) == (0, 16)
-    assert invoke("calibrate", "fit", "--evidence", run / "evidence", "--json")[1] == answer
+    assert invoke("calibrate", "fit", "--evidence", run / "evidence", *manifest, "--json")[1] == answer
+
+
+def manifest_of(path, keys=KEYS):
+    cells = [{"key": key, "candidates": None} for key in keys]
+    path.write_text(
+        json.dumps({"schema": "orchestrate.manifest/1", "sets": {"made": {"cells": cells}}, "exclusions": []})
+    )
+    return path
+
+
+def test_evidence_is_held_to_the_manifest_that_ships_without_another_word(run):
+    code, error = invoke("calibrate", "fit", "--evidence", run / "evidence", "--json")
+    assert code == 4
+    unexpected = {gap.partition(": is unexpected")[0] for gap in error["gaps"] if "is unexpected" in gap}
+    assert unexpected == set(KEYS[8:])
+    assert any("mandatory candidate 'uniform_depth_5' is not among" in gap for gap in error["gaps"])
+
+
+def test_a_run_is_held_to_its_own_plan(run):
+    one = next((run / "evidence").rglob("rows.jsonl"))
+    code, error = invoke("calibrate", "fit", "--run", run, "--evidence", one, "--json")
+    assert code == 4
+    assert sum("the manifest expects it, the input does not have it" in gap for gap in error["gaps"]) == 15
+
+
+def test_evidence_of_cells_that_no_set_has_is_held_to_no_manifest(builder):
+    keys = tuple(f"cal-own|tiny-hybrid|L4|tp1|cp4|g{group}" for group in range(16))
+    run = builder(keys=keys).build()
+    assert invoke("calibrate", "fit", "--evidence", run / "evidence", "--json")[0] == 0
+
+
+def test_runs_of_two_manifests_need_a_word_on_which_one_holds(run, builder):
+    other = builder("r20260102-030405-ffffff", keys=KEYS, run_id="r20260102-030405-ffffff").build()
+    plan = other / "plan.json"
+    plan.write_text(plan.read_text().replace('"manifest_sha256":"', '"manifest_sha256":"0'))
+    code, error = invoke("calibrate", "fit", "--run", run, "--run", other, "--json")
+    assert code == 2
+    assert "planned by 2 manifests" in error["cause"]

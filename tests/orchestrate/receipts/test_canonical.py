@@ -87,6 +87,8 @@ def test_a_string_enum_is_its_value():
         (b"[1e999]", "beyond every double"),
         (b"[" + b"9" * 5000 + b"]", "beyond every double"),
         (b'"\xff"', "utf-8"),
+        (b'"\\ud800"', "surrogates"),
+        (b'{"\\uDFFF": 1}', "surrogates"),
         (b"[1,]", "strict JSON"),
         (b"", "strict JSON"),
         (b"[1] [2]", "strict JSON"),

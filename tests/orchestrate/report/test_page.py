@@ -346,7 +346,7 @@ def rewrite_header(run_dir, key, **changes):
     path.write_text(json.dumps(json.loads(first) | changes) + "\n" + "".join(others))
 
 
-@pytest.mark.parametrize("steering", ["\u202e", "\u0000", "\u2028", "\u2066", "\x1b", "\ud800", "\u200b"])
+@pytest.mark.parametrize("steering", ["\u202e", "\u0000", "\u2028", "\u2066", "\x1b", "\u200b"])
 def test_no_character_of_the_evidence_steers_how_others_are_shown(builder, tmp_path, steering):
     made = builder()
     run_dir = made.build()
@@ -356,6 +356,13 @@ def test_no_character_of_the_evidence_steers_how_others_are_shown(builder, tmp_p
     text = output.read_text(encoding="utf-8")
     assert "odd?type" in text
     assert steering not in text
+
+
+def test_evidence_with_half_a_character_is_refused(builder, tmp_path):
+    made = builder()
+    run_dir = made.build()
+    rewrite_header(run_dir, made.keys[0], dtype="odd\ud800type")
+    assert "surrogates not allowed" in Elements(page_of(run_dir)).text
 
 
 def test_a_page_that_can_not_be_written_leaves_the_old_one_whole(builder, tmp_path, monkeypatch):
