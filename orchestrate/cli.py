@@ -26,6 +26,7 @@ COMMANDS = {
     "sign": "Sign the closure of a run with a key of yours.",
     "status": "Show runs, where they are and what they found.",
     "teardown": "Give back everything a run may own, and prove it.",
+    "trace": "Record what the ranks of a job do, and find where they part.",
     "verify": "Check the receipts of a run, offline.",
 }
 """Subcommand -> its one line in `orchestrate --help`. The module `orchestrate.commands.<name>` has the rest."""
