@@ -10,7 +10,6 @@ __all__ = ["SUBCOMMANDS", "command"]
 
 SUBCOMMANDS = {
     "diff": "Find the first collective in which the ranks of a job disagree, and say how.",
-    "export": "Write traces as flight recorder dumps or for Perfetto.",
 }
 """Subcommand -> its one line in `orchestrate trace --help`. The module `orchestrate.commands.trace_<name>` has it."""
 

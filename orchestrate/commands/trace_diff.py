@@ -120,4 +120,5 @@ def _layouts(answer: Answer) -> list[str]:
     rows = [["forward", *(f"rank {rank}" for rank in ranks)]]
     rows += [[str(row.forward), *(row.layouts[rank] or "-" for rank in ranks)] for row in answer.layouts]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["\nlayouts", *("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return ["\nlayouts", *(f"  {one.rstrip()}" for one in lines)]

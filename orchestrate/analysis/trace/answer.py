@@ -308,4 +308,9 @@ def _lag_words(lag: Lag) -> str:
 
 
 def _lag_json(lag: Lag) -> dict[str, Any]:
-    return {"ranks": list(lag.ranks), "by": lag.by, "direction": "behind" if lag.behind else "ahead", "matched": lag.matched}
+    return {
+        "ranks": list(lag.ranks),
+        "by": lag.by,
+        "direction": "behind" if lag.behind else "ahead",
+        "matched": lag.matched,
+    }

@@ -1,4 +1,4 @@
-"""What operations mean: which are rooted, which carry data of equal sizes, which every rank must enter to let one out."""
+"""Operations by one name, and what they mean: what each moves, and which none leaves before all have entered."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ _DTYPES = {
 }  # fmt: skip
 _FLIGHT_RECORDER_DTYPES = {ours: theirs for theirs, ours in _DTYPES.items()}
 _EVERYBODY = {
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_single", "all_gather_coalesced", "all_gather_object",
-    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_coalesced", "all_to_all", "all_to_all_single", "barrier",
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_single", "all_gather_coalesced",
+    "all_gather_object", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_coalesced", "all_to_all",
+    "all_to_all_single", "barrier",
 }  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def canonical_op(name: str) -> str:
 
 
 def canonical_dtype(name: str) -> str:
-    """torch's name of a dtype for the one that the flight recorder uses; `torch.` is left out."""
+    """The name that torch gives a dtype, for the flight recorder's; without `torch.`."""
     return _DTYPES.get(name, name.removeprefix("torch."))
 
 

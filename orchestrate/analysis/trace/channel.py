@@ -82,7 +82,7 @@ class Channel:
         self._found(Kind.GROUP, records, mismatch.odd, mismatch, tuple(words))
 
     def _begin(self) -> None:
-        """Leave out what came before the latest start, where a ring was overwritten: others can not be compared to it."""
+        """Where a ring was overwritten, leave out what came before the latest start: nothing compares to it."""
         self._begun = True
         late = [rank for rank in self.members if self._traces[rank].starts_late]
         firsts = {rank: int(queue[0]["key"]) for rank, queue in self._queues.items() if len(queue)}
@@ -105,7 +105,7 @@ class Channel:
                 self._undecided(rank, f"its start was overwritten: group {self.group} is in it from #{sequence} on")
         # The first one left may have lost fellows of the same sequence number.
         for rank, queue in self._queues.items():
-            self._queues[rank] = queue[np.searchsorted(queue["key"], ((start >> 12) + 1) << 12) :] if len(queue) else queue
+            self._queues[rank] = queue[np.searchsorted(queue["key"], ((start >> 12) + 1) << 12) :]
 
     def _compare(self, count: int) -> None:
         heads = {rank: queue[:count] for rank, queue in self._queues.items()}
@@ -190,7 +190,7 @@ class Channel:
             self._close()
             return
         # Of those in doubt nothing is said: they may have been there.
-        said = {rank: "has it" for rank in present} | {rank: "has none" for rank in certain}
+        said = dict.fromkeys(present, "has it") | dict.fromkeys(certain, "has none")
         records: dict[int, Any] = present | dict.fromkeys(lacking)
         odd = odd_of_classes(said)
         self._found(Kind.MISSING_RANK, records, odd, Mismatch(Kind.MISSING_RANK, said, odd))
@@ -199,7 +199,8 @@ class Channel:
         """Why `rank` may have taken part although its trace has no such record, or None: it did not."""
         trace = self._traces[rank]
         sequence = min(int(record["key"]) for record in present.values())
-        where = f"#{sequence >> 12} of group {self.group}" if self.group.pair is None else f"#{sequence} of {self.group}"
+        number = sequence if self.group.pair is not None else sequence >> 12
+        where = f"#{number} of group {self.group}"
         if within:
             if trace.end.how is Ended.DUMP and self._others_completed(present):
                 return f"{where} is not in the dump, yet others completed it: entries are missing"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrate.analysis.trace.channel import Channel
 from orchestrate.analysis.trace.findings import Finding, Undecided
@@ -68,9 +69,7 @@ class _Run:
         self._interned: Interned = job.interned
         self._window = window
         step = max(1024, min(window, WINDOW))
-        self._readings = {
-            rank: _Reading(trace, trace.blocks(step), Forwards()) for rank, trace in job.traces.items()
-        }
+        self._readings = {rank: _Reading(trace, trace.blocks(step), Forwards()) for rank, trace in job.traces.items()}
         self._channels: dict[int, Channel] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._declared: dict[str, dict[int, Group]] = {}
@@ -92,7 +91,9 @@ class _Run:
             rank = min(going, key=lambda rank: (waiting[rank], readings[rank].records))
             if waiting[rank] > 8 * self._window:
                 self._overflow.append(
-                    Undecided(rank, f"ranks are more than {8 * self._window:,} records apart: a larger --window may tell")
+                    Undecided(
+                        rank, f"ranks are more than {8 * self._window:,} records apart; a larger --window may tell"
+                    )
                 )
                 return
             block = next(readings[rank].blocks, None)
@@ -137,7 +138,7 @@ class _Run:
         self._advance(touched)
         self._watch(rank, block, translate)
 
-    def _watch(self, rank: int, block: Block, translate: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _watch(self, rank: int, block: Block, translate: NDArray[np.int64]) -> None:
         watches = [(pair, watch) for pair, watch in self._orders.items() if rank in pair]
         if not watches or len(self._channels) < 2:
             return
@@ -149,9 +150,9 @@ class _Run:
             part = collective if len(both) == len(members) else collective[np.isin(collective["group"], both)]
             watch.add(pair.index(rank), part)
 
-    def _advance(self, channels: object) -> None:
+    def _advance(self, channels: Iterable[Channel]) -> None:
         ended = {rank: reading.ended for rank, reading in self._readings.items()}
-        for channel in channels:  # type: ignore[attr-defined]
+        for channel in channels:
             channel.advance(ended)
 
     def _channel(self, rank: int, number: int) -> Channel:
@@ -250,6 +251,6 @@ class _Run:
             for number, size in (trace.implied if isinstance(trace, FlightRecorderTrace) else {}).items():
                 channel = self._channels[self._readings[rank].seen[number]]
                 if channel.group.ranks is None and size > len(channel.members) and rank == channel.members[0]:
-                    few = f"group {channel.group} has {size} ranks, as an all_gather says, but traces of {len(channel.members)}"
-                    places.append(Undecided(rank, few, trace.path))
+                    few = f"{size} ranks, as an all_gather says, but there are traces of {len(channel.members)}"
+                    places.append(Undecided(rank, f"group {channel.group} has {few}", trace.path))
         return places

@@ -24,8 +24,10 @@ class Undecided:
     offset: int | None = None
 
     def __str__(self) -> str:
-        place = "" if self.path is None else f"{self.path}: " if self.offset is None else f"{self.path}, byte {self.offset}: "
-        return f"{place}{self.why}"
+        if self.path is None:
+            return self.why
+        place = str(self.path) if self.offset is None else f"{self.path}, byte {self.offset}"
+        return f"{place}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

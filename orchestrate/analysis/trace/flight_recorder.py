@@ -25,7 +25,7 @@ KEYS = 4096
 """Records that may share one sequence number."""
 _MOST_TENSORS, _MOST_DIMENSIONS = 4096, 64
 _FIELDS = (
-    "profiling_name", "process_group", "collective_seq_id", "seq_id", "p2p_seq_id", "is_p2p", "record_id", "state",
+    "profiling_name", "process_group", "collective_seq_id", "seq_id", "record_id", "state",
     "retired", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "time_created_ns",
     "time_discovered_completed_ns", "thread_id", "frames", "orchestrate", "pg_name", "pg_id",
 )  # fmt: skip
@@ -108,16 +108,14 @@ class FlightRecorderTrace:
         for place, entry in enumerate(entries):
             try:
                 (
-                    name, process_group, sequence, old_sequence, p2p_sequence, is_p2p, record_id, state,
+                    name, process_group, sequence, old_sequence, record_id, state,
                     retired, in_sizes, in_dtypes, out_sizes, out_dtypes, created,
                     completed, thread, frames, extra, pg_name, pg_id,
                 ) = read.fields(entry)  # fmt: skip
                 if first_id is None:
                     first_id = _integer(record_id, default=-1)
-                if type(name) is not str:
-                    raise TypeError("its profiling_name is no text")
                 inputs, outputs = _sizes(in_sizes), _sizes(out_sizes)
-                shape = (name, inputs, _texts(in_dtypes), outputs, _texts(out_dtypes))
+                shape = (_name(name), inputs, _texts(in_dtypes), outputs, _texts(out_dtypes))
                 more = None if extra is None else _extra(extra)
                 known = calls.get(shape) if more is None else None
                 if known is None:
@@ -138,10 +136,8 @@ class FlightRecorderTrace:
                     seq = _integer(sequence if sequence is not None else old_sequence, default=-1)
                     before, index = last.get(group, (-1, 0))
                     index = index + 1 if seq == before else 0
-                    if seq < before or index >= KEYS:
-                        raise ValueError(f"its sequence number {seq} follows {before}")
                     last[group] = (seq, index)
-                    key = seq * KEYS + index
+                    key = _key(seq, index, before)
                 columns.append((
                     group, number, self._context(more), key, -1 if more is None else more.forward,
                     _state(state, retired, gloo=gloo), bool(peers), threads.setdefault(_scalar(thread), len(threads)),
@@ -253,9 +249,7 @@ def _no_constant(name: str) -> Any:
 def _raw(value: Any, form: str) -> Raw:
     try:
         top = as_dict(value)
-        entries = top["entries"]
-        if not isinstance(entries, list):
-            raise TypeError("its entries are no list")
+        entries = list(top["entries"])
         configured = as_dict(top.get("pg_config") or {})
         groups = {name: _configured(name, config) for name, config in configured.items()}
     except (TypeError, KeyError, IndexError, ValueError) as error:
@@ -327,6 +321,18 @@ def _integer(value: Any, default: int = 0) -> int:
     if not -(1 << 50) < value >> 12 < 1 << 50:
         raise ValueError("a number that no trace holds")
     return value
+
+
+def _name(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("its profiling_name is no text")
+    return value
+
+
+def _key(sequence: int, index: int, before: int) -> int:
+    if sequence < before or index >= KEYS:
+        raise ValueError(f"its sequence number {sequence} follows {before}")
+    return sequence * KEYS + index
 
 
 def _scalar(value: Any) -> str:

@@ -18,12 +18,13 @@ from orchestrate.errors import UsageError
 __all__ = ["Job", "LostTrace", "open_job"]
 
 _NO_TRACES = {".jsonl", ".open", ".log", ".md", ".txt", ".html", ".py", ".csv", ".svg"}
+_PICKLES = {b"\x80", b"}", b"(", b""}
 _SUFFIXES = (".json", ".pickle", ".pkl", ".trace", ".bin", ".dump")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The traces of a folder by rank, how many ranks the job had as far as they say, and what to say about the files."""
+    """The traces of a folder by rank, how many ranks the job had as far as they say, and notes about the files."""
 
     folder: Path
     traces: Mapping[int, RankTrace]
@@ -135,7 +136,7 @@ def _files(folder: Path, prefix: str | None) -> list[tuple[Path, str, int]]:
         if name is None or (prefix is not None and not path.name.startswith(prefix)):
             continue
         head = _head(path)
-        if path.suffix == ".trace" or is_slot_trace(head) or head[:1] in {b"\x80", b"}", b"(", b"{", b""} or _is_json(head):
+        if path.suffix == ".trace" or is_slot_trace(head) or head[:1] in _PICKLES or _is_json(head):
             found.append((path, name[1], int(name[2])))
     return found
 
@@ -170,5 +171,3 @@ def _chosen(folder: Path, files: Sequence[tuple[Path, str, int]]) -> tuple[dict[
     if len(chosen) < len(considered):
         notes.append("a dump stands beside its JSON: the pickles are read, which have the callers")
     return chosen, notes
-
-

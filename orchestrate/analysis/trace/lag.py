@@ -42,9 +42,7 @@ def is_swapped(channel: Channel, finding: Finding) -> bool:
     if not finding.odd or any(len(finding.tails.get(rank, ())) < 2 for rank in channel.members):
         return False
     for first, second in ((0, 1), (1, 0)):
-        records = {
-            rank: finding.tails[rank][first if rank in finding.odd else second] for rank in channel.members
-        }
+        records = {rank: finding.tails[rank][first if rank in finding.odd else second] for rank in channel.members}
         if not channel.fits(records):
             return False
     return True

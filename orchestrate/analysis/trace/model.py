@@ -14,7 +14,20 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["RECORD", "Block", "Call", "Context", "End", "Ended", "Frame", "Group", "Interned", "RankTrace", "State", "Table"]
+__all__ = [
+    "RECORD",
+    "Block",
+    "Call",
+    "Context",
+    "End",
+    "Ended",
+    "Frame",
+    "Group",
+    "Interned",
+    "RankTrace",
+    "State",
+    "Table",
+]
 
 RECORD = np.dtype(
     [

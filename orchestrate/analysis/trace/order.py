@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 import numpy as np
 
 from orchestrate.analysis.trace.findings import Finding
@@ -97,10 +95,10 @@ class OrderWatch:
         )
         said = {ranks[side]: self._name(self._at[side]) for side in (0, 1)}
         group = self._interned.groups[int(first["group"])]
-        records = {ranks[0]: first, ranks[1]: second}
+        records: dict[int, np.void | None] = {ranks[0]: first, ranks[1]: second}
         return Finding(
             Kind.ORDER, group, int(first["group"]), records, None, Mismatch(Kind.ORDER, said, None), words,
-            tails={rank: record.reshape(1) for rank, record in records.items()},
+            tails={ranks[0]: first.reshape(1), ranks[1]: second.reshape(1)},
         )  # fmt: skip
 
     def _last_of(self, side: int) -> np.void:
@@ -121,5 +119,3 @@ class OrderWatch:
     def _name(self, record: np.void) -> str:
         call = self._interned.calls[int(record["call"])]
         return f"{call.op} #{int(record['key']) >> 12} of group {self._interned.groups[int(record['group'])]}"
-
-

@@ -89,7 +89,7 @@ def reconcile(group: Group, calls: Mapping[int, Call]) -> Mismatch | None:
 
 
 def odd_of_classes(classes: Mapping[int, Hashable]) -> tuple[int, ...] | None:
-    """The ranks outside the class that more than half of the ranks share, or None where there is no such class."""
+    """The ranks outside the class of more than half of the ranks, or None where there is no such class."""
     members: dict[Hashable, list[int]] = {}
     for rank, value in classes.items():
         members.setdefault(value, []).append(rank)
@@ -108,7 +108,9 @@ def _differing(kind: Kind, calls: Mapping[int, Call], value: Callable[[Call], Ha
 
 def _words(said: Hashable) -> str:
     if isinstance(said, tuple):
-        return ", ".join(" x ".join(map(str, size)) if isinstance(size, tuple) else str(size) for size in said) or "none"
+        return (
+            ", ".join(" x ".join(map(str, size)) if isinstance(size, tuple) else str(size) for size in said) or "none"
+        )
     return str(said)
 
 
@@ -239,9 +241,9 @@ def _point_to_point(pair: tuple[int, int], calls: Mapping[int, Call]) -> Mismatc
     if sender == receiver or len(calls) < 2:
         return None
     send, receive = calls[sender], calls[receiver]
-    dtypes = {rank: said for rank, call in calls.items() if (said := _dtype(call)) is not None}
-    if len(set(dtypes.values())) > 1:
-        return Mismatch(Kind.DTYPE, {rank: _words(said) for rank, said in dtypes.items()}, None)
+    found = _differing(Kind.DTYPE, calls, _dtype)
+    if found is not None:
+        return found
     sends = numel(send.input_sizes or send.output_sizes)
     expects = numel(receive.output_sizes or receive.input_sizes)
     if sends == expects:

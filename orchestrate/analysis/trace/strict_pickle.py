@@ -40,7 +40,7 @@ def load_flat(data: bytes) -> Any:
     """
     checked = _checked(data)
     try:
-        return _Plain(io.BufferedReader(io.BytesIO(checked), 1 << 20)).load()  # type: ignore[arg-type]  # it peeks
+        return _Plain(io.BufferedReader(io.BytesIO(checked), 1 << 20)).load()  # one that it can look ahead in
     except PickleError:
         raise
     except RecursionError as error:
@@ -121,13 +121,9 @@ _FIXED = {0x68: 1, 0x71: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x6A: 4, 0x72: 4, 0x47: 8
 def _run(size: int) -> re.Pattern[bytes]:
     """Opcodes of fixed length, as many as there are; no memo number far beyond the bytes of the file."""
     put = next(
-        put
-        for limit, put in ((1 << 16, rb"..\0\0"), (1 << 24, rb"...\0"), (1 << 62, rb"...[\0-\x03]"))
-        if size < limit
+        put for limit, put in ((1 << 16, rb"..\0\0"), (1 << 24, rb"...\0"), (1 << 62, rb"...[\0-\x03]")) if size < limit
     )
     longs = b"|".join(b"\\x8a\\x%02x.{%d}" % (length, length) for length in range(9))
     # MARK, EMPTY_LIST, APPENDS, APPEND, TUPLE, EMPTY_TUPLE, LIST, NONE, NEWTRUE, NEWFALSE, TUPLE1-3, MEMOIZE
     simple = rb"[(\]eat)lN\x88\x89\x85\x86\x87\x94]"
-    return re.compile(
-        rb"(?:[hqK].|" + simple + rb"|M..|[Jj]....|r" + put + rb"|G.{8}|" + longs + rb")*+", re.DOTALL
-    )
+    return re.compile(rb"(?:[hqK].|" + simple + rb"|M..|[Jj]....|r" + put + rb"|G.{8}|" + longs + rb")*+", re.DOTALL)
