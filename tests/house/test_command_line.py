@@ -41,7 +41,10 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example_and_a_json_answer(name):
     command = importlib.import_module(f"orchestrate.commands.{name}").command
-    commands = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    commands = [command]
+    if isinstance(command, click.Group):
+        with click.Context(command) as group:
+            commands = [command.get_command(group, each) for each in command.list_commands(group)]
     for each in commands:
         options = [option for parameter in each.params for option in parameter.opts]
         assert "--json" in options, f"{name} {each.name}"
@@ -64,7 +67,9 @@ def test_the_list_of_commands_is_the_commands_folder():
     modules = [
         importlib.import_module(f"orchestrate.commands.{found.name}") for found in pkgutil.iter_modules([folder])
     ]
-    assert {module.__name__.rpartition(".")[2] for module in modules if hasattr(module, "command")} == set(COMMANDS)
+    found = {module.__name__.rpartition(".")[2] for module in modules if hasattr(module, "command")}
+    subcommands = {f"trace_{name}" for name in importlib.import_module("orchestrate.commands.trace").SUBCOMMANDS}
+    assert found == set(COMMANDS) | subcommands
     assert set(cli.list_commands(click.Context(cli))) == set(COMMANDS)
 
 
