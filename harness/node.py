@@ -19,6 +19,7 @@ from harness import cells
 from harness.errors import InputError
 from harness.node_run import CellJob, NodeJob, NodeRun
 from harness.outcome import INFRASTRUCTURE_EXIT_CODE
+from harness.racing import Schedule
 from harness.trace.watchdog import Budgets
 from harness.workloads import Corpus, workload
 
@@ -55,11 +56,16 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
     repeat = env.get("REPEAT", "8")
     if not re.fullmatch(r"[1-9][0-9]{0,3}", repeat):
         raise InputError(f"REPEAT is {repeat!r}", remedy="set REPEAT to the number of measured rounds, 1 or more")
+    schedule = env.get("SCHEDULE", Schedule.FIXED)
+    if schedule not in list(Schedule):
+        raise InputError(
+            f"SCHEDULE is {schedule!r}", remedy=f"set SCHEDULE to {' or '.join(Schedule)}, or leave it out"
+        )
     if (options.evidence / "node.jsonl").exists():
         raise InputError(f"{options.evidence} already holds evidence", remedy="name an empty directory")
     device = selection.cell_set.device
     budgets = _budgets(options, Budgets() if device == "h200" else _CPU_BUDGETS)
-    common = ["--repeat", repeat, "--device", device, "--run-id", run_id]
+    common = ["--repeat", repeat, "--schedule", schedule, "--device", device, "--run-id", run_id]
     common += ["--process-group-timeout", str(budgets.process_group_timeout_s)]
     for note in selection.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -70,6 +76,7 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
         cell_set=selection.cell_set.name,
         groups=selection.groups,
         repeat=int(repeat),
+        schedule=Schedule(schedule),
         device=device,
         slots=options.procs,
         evidence=options.evidence,

@@ -21,6 +21,7 @@ from harness.outcome import CellStatus, Ended, Outcome, classify, exit_code
 from harness.placement import place
 from harness.preflight import Preflight, look
 from harness.processes import become_subreaper, descendants, end_family, marked, reap
+from harness.racing import Schedule
 from harness.stop_requests import StopRequests, stop_requests
 from harness.trace.watchdog import Beat, Budgets, Stall, StallWatch, read_beats, request_stacks
 
@@ -57,6 +58,7 @@ class NodeJob:
     evidence: Path
     cells: tuple[CellJob, ...]
     budgets: Budgets
+    schedule: Schedule = Schedule.FIXED
     lifeline_fd: int | None = None
 
 
@@ -284,6 +286,7 @@ class NodeRun:
             "cell_set": job.cell_set,
             "groups": None if job.groups is None else list(job.groups),
             "repeat": job.repeat,
+            "schedule": job.schedule,
             "device": job.device,
             "exit_code": code,
             "stopped": stopped,

@@ -21,7 +21,7 @@ from orchestrate.commands.duration import DURATION
 from orchestrate.commands.provider_options import provider_options, settings_of
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
-from orchestrate.commands.selection import cell_selection_options, selected
+from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
@@ -45,6 +45,7 @@ def default_owner() -> str:
 @cell_selection_options
 @click.option("--repeat", type=click.IntRange(1, 1000), envvar="REPEAT", default=8, show_default=True, metavar="N",
               help="Measured rounds of each candidate.")  # fmt: skip
+@SCHEDULE_OPTION
 @click.option("--deadline", type=DURATION, metavar="DURATION",
               help="The whole run, teardown included, is over by then.  [default: 30m; sky, k8s: 4h]")  # fmt: skip
 @click.option("--corpus", envvar="CORPUS", metavar="PATH|pvc:CLAIM/PATH|URI",
@@ -64,6 +65,7 @@ def command(
     cell_set: str | None,
     groups: str | None,
     repeat: int,
+    schedule: str,
     deadline: int | None,
     corpus: str | None,
     corpus_sha256: str | None,
@@ -96,6 +98,7 @@ def command(
         launched = Launch(
             selection=selection,
             repeat=repeat,
+            schedule=schedule,
             deadline_s=float(deadline_s),
             owner=owner,
             place=_place(runs_dir),

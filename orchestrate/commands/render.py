@@ -30,7 +30,7 @@ from orchestrate.commands.provider_values import (
     parse_node_selector,
     parse_tolerations,
 )
-from orchestrate.commands.selection import cell_selection_options, selected
+from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
@@ -56,6 +56,7 @@ _EXPIRY_REMEDY = "give a time in the future, when nobody needs the run any more"
 @IMAGE_OPTION
 @ACCELERATORS_OPTION
 @click.option("--repeat", type=click.IntRange(1, 10000), default=8, show_default=True, help="Measured rounds.")
+@SCHEDULE_OPTION
 @click.option("--deadline", type=DURATION, default="4h", show_default=True, help="Cap on everything, at most a day.")
 @click.option("--ttl", type=DURATION, default="1h", show_default=True, help="k8s: life of the ended Job.")
 @click.option("--expires", metavar="RFC3339", help="When what is left may be removed.")
@@ -83,6 +84,7 @@ def command(
     image: str | None,
     accelerators: str | None,
     repeat: int,
+    schedule: str,
     deadline: int,
     ttl: int,
     expires: str | None,
@@ -123,6 +125,7 @@ def command(
         group_variable=selection.cell_set.group_variable,
         groups=None if selection.groups is None else tuple(str(group) for group in selection.groups),
         repeat=repeat,
+        schedule=schedule,
         deadline_s=deadline,
         ttl_s=ttl,
         owner=owner if owner is not None else user_name(),

@@ -10,10 +10,20 @@ import click
 
 from orchestrate.cells.cell_set import Selection, select
 from orchestrate.commands.saying import say
+from orchestrate.render.request import SCHEDULES
 
-__all__ = ["cell_selection_options", "selected"]
+__all__ = ["SCHEDULE_OPTION", "cell_selection_options", "selected"]
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+
+SCHEDULE_OPTION = click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULES),
+    envvar="SCHEDULE",
+    default=SCHEDULES[0],
+    show_default=True,
+    help="racing stops measuring a layout once it is decided that another one is faster.",
+)
 
 
 def cell_selection_options(function: _Function) -> _Function:

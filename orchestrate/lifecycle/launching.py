@@ -84,6 +84,7 @@ class Launch:
     owner: str
     place: Place
     narrator: Narrator
+    schedule: str = "fixed"
     backend: str = "local"
     settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: Corpus | None = None
@@ -155,6 +156,7 @@ class Launch:
             selection=self.selection,
             manifest=load_manifest(),
             repeat=self.repeat,
+            schedule=self.schedule,
             deadline=deadline,
             source=read_source(self.place.harness, self.place.build_record, self.place.environ),
             corpora=corpora_of(self.selection.cells, self.corpus),

@@ -122,6 +122,7 @@ def make_plan(
     selection: Selection,
     manifest: Manifest,
     repeat: int,
+    schedule: str,
     deadline: Deadline,
     source: Source,
     corpora: Mapping[str, str | None],
@@ -132,8 +133,9 @@ def make_plan(
 ) -> Plan:
     """Freeze the input of a run.
 
-    `corpora` maps each corpus that the cells read to its SHA-256, None where nobody gave it. `settings` are what was
-    chosen for the backend: plain JSON without a secret. `expires_at` is when anybody may reap what is left.
+    `schedule` is `fixed`, or `racing`, which stops measuring a layout once it is decided. `corpora` maps each corpus
+    that the cells read to its SHA-256, None where nobody gave it. `settings` are what was chosen for the backend: plain
+    JSON without a secret. `expires_at` is when anybody may reap what is left.
     Raises `UsageError` when the manifest does not expect a selected cell.
     """
     keys = [cell.key for cell in selection.cells]
@@ -152,8 +154,14 @@ def make_plan(
         "cells": keys,
         "exclusions": [{"key": cell.key, "reason": reason} for cell, reason in selection.excluded],
         "repeat": repeat,
+        "schedule": schedule,
         "ranks": ranks,
-        "environment": {**selection.node_environment, "RUN_ID": run_id, "REPEAT": str(repeat)},
+        "environment": {
+            **selection.node_environment,
+            "RUN_ID": run_id,
+            "REPEAT": str(repeat),
+            "SCHEDULE": schedule,
+        },
         "deadline_s": deadline.total_s,
         "teardown_reserve_s": deadline.reserve_s,
         "deadline_at": to_wire(deadline_at),

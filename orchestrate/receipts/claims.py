@@ -37,10 +37,12 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
     evidence = [name for name in bound if name.startswith("evidence/")]
     count = sum(cell.complete for cell in record.cells)
+    often = f"{record.plan.get('repeat')} times"
+    if record.plan.get("schedule") == "racing":
+        often += ", or until the rule of the race had decided against it (decided again here)"
     complete = (
         f"{count} of {len(record.cells)} expected cells are complete by their own rows: every mandatory candidate "
-        f"and automatic measured {record.plan.get('repeat')} times, in rounds in which no rank compiled anything, "
-        "each admitted and unsplit"
+        f"and automatic measured {often}, in rounds in which no rank compiled anything, each admitted and unsplit"
     )
     facts = closure.facts
     said = [

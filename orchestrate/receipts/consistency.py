@@ -96,6 +96,7 @@ def _plan(record: RunRecord) -> Iterator[str]:
     given = environment if isinstance(environment, Mapping) else {}
     for name, ours in (
         ("REPEAT", plan.get("repeat")),
+        ("SCHEDULE", plan.get("schedule", "fixed")),
         ("CELL_SET", plan.get("cell_set")),
         ("RUN_ID", plan.get("run_id")),
     ):

@@ -186,6 +186,10 @@ def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
     if not _is_count(repeat) or not isinstance(run_id, str):
         record.problems.append(f"the plan has no run_id, or no number of rounds from 1 to {_MAX_REPEAT}")
         return ()
+    schedule = plan.get("schedule", "fixed")
+    if schedule not in ("fixed", "racing"):
+        record.problems.append(f"the plan has no schedule that there is: {str(schedule)[:40]!r}")
+        return ()
     candidates = plan.get("candidates")
     by_key = candidates if isinstance(candidates, dict) else {}
     expected = []
@@ -198,7 +202,8 @@ def _expected_cells(record: RunRecord) -> tuple[Expected, ...]:
             labels = None
         if labels is None and key.partition("|")[0] not in _corpora(plan):
             record.problems.append(f"the plan has no candidates of {key!r}, which reads no corpus")
-        expected.append(Expected(key, run_id, repeat, None if labels is None else tuple(labels)))
+        mandatory = None if labels is None else tuple(labels)
+        expected.append(Expected(key, run_id, repeat, mandatory, racing=schedule == "racing"))
     return tuple(expected)
 
 

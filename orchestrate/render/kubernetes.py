@@ -134,6 +134,8 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         "COLLECT_WAIT_S": str(request.collect_wait_s),
         "HARNESS_SHA256": archive.sha256,
     }
+    if request.schedule != "fixed":
+        values["SCHEDULE"] = request.schedule
     if request.slots is not None:
         values["PROCS"] = str(request.slots)
     if request.group_variable is not None and request.groups_text is not None:

@@ -10,7 +10,10 @@ from orchestrate.errors import UsageError
 from orchestrate.render.image import ImageReference
 from orchestrate.render.text import require_text
 
-__all__ = ["Accelerators", "Corpus", "RenderRequest", "Toleration"]
+__all__ = ["SCHEDULES", "Accelerators", "Corpus", "RenderRequest", "Toleration"]
+
+SCHEDULES = ("fixed", "racing")
+"""Which layouts a round measures: all of them, or those that are not decided yet. The first is the default."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -121,6 +124,7 @@ class RenderRequest:
     group_variable: str | None = None
     groups: tuple[str, ...] | None = None
     repeat: int = 8
+    schedule: str = "fixed"
     slots: int | None = None
     deadline_s: int = 14400
     reserve_s: int = 900
@@ -217,6 +221,8 @@ class RenderRequest:
     def _check_times(self) -> None:
         if not 1 <= self.repeat <= 10000:
             raise UsageError(f"--repeat {self.repeat} is not possible", remedy="give 1 to 10000 measured rounds")
+        if self.schedule not in SCHEDULES:
+            raise UsageError(f"--schedule {self.schedule[:100]!r} is none", remedy=f"give {' or '.join(SCHEDULES)}")
         if self.deadline_s > _MAX_DEADLINE_S:
             raise UsageError(
                 f"a deadline of {self.deadline_s} s is more than a day", remedy=f"give at most {_MAX_DEADLINE_S} s"

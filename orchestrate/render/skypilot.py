@@ -81,6 +81,8 @@ def _set_envs(envs: Tree, request: RenderRequest) -> None:
         envs[request.group_variable] = request.groups_text
     envs["RUN_ID"] = request.run_id
     envs["REPEAT"] = str(request.repeat)
+    if request.schedule != "fixed":
+        envs["SCHEDULE"] = request.schedule
     if request.slots is not None:
         envs["PROCS"] = str(request.slots)
     envs["JOB_LIMIT_S"] = str(request.job_limit_s)

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def run_node(*arguments, **env):
-    kept = {name: value for name, value in os.environ.items() if name not in {"CELL_SET", "RUN_ID", "REPEAT"}}
+    contract = {"CELL_SET", "RUN_ID", "REPEAT", "SCHEDULE"}
+    kept = {name: value for name, value in os.environ.items() if name not in contract}
     return subprocess.run(
         [sys.executable, "-m", "harness", "node", *map(str, arguments)],
         cwd=ROOT,
@@ -213,6 +214,8 @@ def test_an_h200_set_without_gpus_is_refused_before_any_cell(tmp_path):
         ({"CELL_SET": "smoke"}, "RUN_ID"),
         ({"CELL_SET": "smoke", "RUN_ID": "../x"}, "RUN_ID"),
         ({"CELL_SET": "smoke", "RUN_ID": "x", "REPEAT": "0"}, "REPEAT"),
+        ({"CELL_SET": "smoke", "RUN_ID": "x", "SCHEDULE": "quick"}, "SCHEDULE"),
+        ({"CELL_SET": "smoke", "RUN_ID": "x", "SCHEDULE": ""}, "SCHEDULE"),
         ({"CELL_SET": "smoke", "RUN_ID": "x", "ELLAVOX_GROUPS": "1"}, "groups"),
         ({"CELL_SET": "text", "RUN_ID": "x", "TEXT_GROUPS": ""}, "TEXT_GROUPS"),
         ({"CELL_SET": "ellavox", "RUN_ID": "x", "ELLAVOX_GROUPS": "1"}, "CORPUS"),

@@ -106,6 +106,16 @@ def test_the_node_gets_the_selection(job, env):
     assert "ELLAVOX_GROUPS" not in env(job(group_variable="ELLAVOX_GROUPS"))
 
 
+def test_a_race_is_asked_for_by_name_and_no_race_is_no_variable(job, env):
+    assert env(job(schedule="racing"))["SCHEDULE"] == "racing"
+    assert "SCHEDULE" not in env(job())
+
+
+def test_a_schedule_that_there_is_not_is_refused(job):
+    with pytest.raises(UsageError, match="'quick' is none"):
+        job(schedule="quick")
+
+
 def test_a_private_corpus_is_mounted_read_only_and_pinned(job, env, container):
     tree = job(corpus=Corpus("claim/a/b.jsonl", "f" * 64))
     assert (env(tree)["CORPUS"], env(tree)["CORPUS_SHA256"]) == ("/corpus/a/b.jsonl", "f" * 64)

@@ -54,6 +54,11 @@ def test_the_node_gets_the_selection(task):
     }
 
 
+def test_a_race_is_asked_for_by_name_and_no_race_is_no_variable(task):
+    assert task(schedule="racing")["envs"]["SCHEDULE"] == "racing"
+    assert "SCHEDULE" not in task()["envs"]
+
+
 def test_without_a_group_selection_the_variable_is_absent(task):
     # The node refuses an empty selection, and so an empty variable.
     assert "ELLAVOX_GROUPS" not in task(group_variable="ELLAVOX_GROUPS")["envs"]
