@@ -1,7 +1,7 @@
 """The backends by name: which module has each, what it needs installed, and how long its provider takes to tell.
 
 A module of a backend is imported when it is asked for. It has `open_backend(ownership, settings, place)` and, where an
-audit can ask it, `open_surveyor(settings)`.
+audit can ask it, `open_surveyor(settings, place)`.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def open_backend(name: str, ownership: Ownership, settings: Mapping[str, Any], p
     return backend
 
 
-def open_surveyor(name: str, settings: Mapping[str, Any]) -> Surveyor:
+def open_surveyor(name: str, settings: Mapping[str, Any], place: BackendPlace) -> Surveyor:
     """What an audit asks about everything of ours at that provider; raises as `open_backend` does."""
-    surveyor: Surveyor = _module(provider_of(name)).open_surveyor(settings)
+    surveyor: Surveyor = _module(provider_of(name)).open_surveyor(settings, place)
     return surveyor
 
 

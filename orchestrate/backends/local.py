@@ -22,6 +22,7 @@ from orchestrate.backends import local_node
 from orchestrate.backends.catalogue import BackendPlace
 from orchestrate.backends.growing_lines import GrowingLines
 from orchestrate.backends.leftovers import SharedFile, TempFolder, TempMark, files_named_after
+from orchestrate.backends.local_audit import LocalSurveyor
 from orchestrate.backends.local_census import look_for
 from orchestrate.backends.members import TOKEN_VARIABLE, Members, Snapshot, end_members
 from orchestrate.backends.process_table import Process, ProcessIdentity, boot_id, identity_of
@@ -46,7 +47,7 @@ from orchestrate.backends.sampling import Samples
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError
 
-__all__ = ["LocalBackend", "LocalSettings", "open_backend"]
+__all__ = ["LocalBackend", "LocalSettings", "open_backend", "open_surveyor"]
 
 RUN_VARIABLES = ("RUN_ID", "OWNER", "EXPIRES", "RUN_DIR")
 """The ownership marks in a member's environment, beside the token; each is prefixed with `ORCHESTRATE_`."""
@@ -76,6 +77,11 @@ def open_backend(ownership: Ownership, _settings: Mapping[str, Any], place: Back
     """The local backend of one run, as `orchestrate.backends.catalogue` asks for it."""
     local = LocalSettings(place.temp_base, place.environ, payload=place.payload, adopts_orphans=place.adopts_orphans)
     return LocalBackend(ownership, local)
+
+
+def open_surveyor(_settings: Mapping[str, Any], place: BackendPlace) -> LocalSurveyor:
+    """What an audit asks about this machine."""
+    return LocalSurveyor(place.temp_base)
 
 
 class LocalBackend:

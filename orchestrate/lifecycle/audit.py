@@ -2,24 +2,27 @@
 
 A run whose lock nobody holds has no owner any more and is reaped at once. What is found only by the marks it carries,
 without a run directory to ask, is reaped when it has expired, or when its run or owner is named. What has a living
-owner is never touched.
+owner is never touched. Nothing that was not in the plan is.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from orchestrate.backends.local_audit import Owned, find_owned, reap_owned
+from orchestrate.backends.survey import OwnedResources, Surveyor
 from orchestrate.clock import from_wire
 from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.closure import Closed
+from orchestrate.lifecycle.journal import is_chained, last_record
 from orchestrate.lifecycle.recovery import Recovery
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
 from orchestrate.lifecycle.runs import RunHead, RunState, head_of, husks, list_runs
@@ -60,6 +63,14 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Resources at one provider, with the surveyor that found them and alone can take them away."""
+
+    surveyor: Surveyor
+    resources: OwnedResources
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something of ours. `outcome` is empty until a reap acted; `left` is what it could not remove."""
 
@@ -68,22 +79,45 @@ class Finding:
     age_s: float
     expires_at: str | None
     live: bool
-    items: tuple[str, ...]
     action: Action
     because: str
     run: RunDirectory | None = None
-    owned: Owned | None = None
+    held: tuple[Held, ...] = ()
     outcome: str = ""
     left: tuple[str, ...] = ()
 
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What there is, part by part, in words."""
+        found = tuple(chain.from_iterable(each.resources.items for each in self.held))
+        return (f"folder {self.run.path}",) if self.action is Action.REMOVE_HUSK and self.run is not None else found
+
+    @property
+    def gpus(self) -> int | None:
+        """The GPUs that it holds now; None where nobody can tell."""
+        known = [each.resources.gpus for each in self.held if each.resources.gpus is not None]
+        return sum(known) if known else None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """The GPU hours since its oldest part was made, had it held what it holds now all the time."""
+        known = [
+            each.resources.gpus * each.resources.age_s / 3600 for each in self.held if each.resources.gpus is not None
+        ]
+        return sum(known) if known else None
+
     def as_json(self) -> dict[str, Any]:
         """The finding as an element of `audit --json`."""
+        hours = self.gpu_hours
         return {
             "run_id": self.run_id,
             "owner": self.owner,
+            "where": [f"{each.resources.backend}: {each.resources.where}" for each in self.held],
             "age_s": round(self.age_s, 1),
             "expires_at": self.expires_at,
             "live": self.live,
+            "gpus": self.gpus,
+            "gpu_hours": None if hours is None else round(hours, 3),
             "items": list(self.items),
             "action": self.action.value,
             "because": self.because,
@@ -94,36 +128,58 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """What was found, with what would be done about each; `unknown` is what could not be looked at."""
+    """What was found, with what would be done about each.
+
+    `looked` is where was looked, `unknown` what could not be looked at, and `known_runs` how many of the runs that the
+    filter names are known anywhere, alive or not.
+    """
 
     findings: tuple[Finding, ...]
+    looked: tuple[str, ...]
     unknown: tuple[str, ...]
+    known_runs: int
 
 
-def plan_audit(runs_dir: Path, temp_base: Path, wanted: Filter, now: datetime) -> AuditPlan:
-    """Look everywhere and decide about each finding, without changing anything."""
+def plan_audit(
+    surveyors: Sequence[Surveyor], runs_dir: Path, wanted: Filter, now: datetime, *, local_runs: bool
+) -> AuditPlan:
+    """Look everywhere and decide about each finding, without changing anything.
+
+    With `local_runs` every run of `runs_dir` is looked at; without, only those that a surveyor found something of.
+    """
+    held: dict[str, list[Held]] = defaultdict(list)
+    looked: list[str] = []
     unknown: list[str] = []
-    try:
-        owned = list(find_owned(temp_base, now.timestamp))
-    except OSError as error:
-        owned = []
-        unknown.append(f"the processes and folders of this machine can not be looked at: {error}")
-    if runs_dir.exists() and not runs_dir.is_dir():
-        unknown.append(f"the runs directory {runs_dir} is not a directory")
-    by_run = {item.run_id: item for item in owned}
-    findings = []
-    for head in list_runs(runs_dir):
-        finding = _about_run(head, by_run.get(head.run.run_id), now)
-        if finding is not None:
+    for surveyor in surveyors:
+        survey = surveyor.survey()
+        looked.extend(f"{surveyor.name}: {text}" for text in survey.looked)
+        unknown.extend(f"{surveyor.name}: {text}" for text in survey.unknown)
+        for resources in survey.owned:
+            held[resources.run_id].append(Held(surveyor, resources))
+    findings: list[Finding] = []
+    known = {run_id for run_id in held if run_id == wanted.run_id}
+    heads, problem = _heads(runs_dir, held, all_of_them=local_runs)
+    if problem:
+        unknown.append(problem)
+    count = 0
+    for head in _checked_heads(heads):
+        count += 1
+        if head.run.run_id == wanted.run_id:
+            known.add(head.run.run_id)
+        finding = _about_run(head, tuple(held.pop(head.run.run_id, ())), now)
+        if finding is not None and wanted.wants(finding):
             findings.append(finding)
-            owned = [item for item in owned if item.run_id != head.run.run_id]
-    findings.extend(_about_owned(item, wanted, now) for item in owned)
-    findings.extend(
-        Finding(husk.run_id.removeprefix(BEING_MADE), "unknown", 0.0, None, live=False, items=(f"folder {husk.path}",),
-                action=Action.REMOVE_HUSK, because="its maker is gone and nothing was ever asked for", run=husk)
-        for husk in husks(runs_dir)
-    )  # fmt: skip
-    return AuditPlan(tuple(finding for finding in findings if wanted.wants(finding)), tuple(unknown))
+            if head.state is RunState.DAMAGED:
+                unknown.append(f"run {finding.run_id}: {head.problem}; what it may own can not be told from it")
+    if local_runs:
+        some = f", the journals of the newest {_ALWAYS_WHOLE} from end to end" if count > _ALWAYS_WHOLE else ""
+        looked.append(f"local: {count} run{'' if count == 1 else 's'} in {runs_dir}{some}")
+        findings.extend(filter(wanted.wants, map(_husk, husks(runs_dir))))
+    for item in chain.from_iterable(held.values()):
+        finding = _about_held(item, wanted, now)
+        if wanted.wants(finding):
+            findings.append(finding)
+    return AuditPlan(tuple(findings), tuple(looked), tuple(unknown), len(known))
 
 
 def apply(plan: AuditPlan, recovery: Recovery, clock: Callable[[], float] = time.monotonic) -> Iterator[Finding]:
@@ -139,8 +195,55 @@ def apply(plan: AuditPlan, recovery: Recovery, clock: Callable[[], float] = time
         yield replace(done, outcome=f"{done.outcome}{took}" if done.outcome else "")
 
 
-def _about_run(head: RunHead, owned: Owned | None, now: datetime) -> Finding | None:
-    items = () if owned is None else owned.items()
+_ALWAYS_WHOLE, _AT_MOST_WHOLE = 1000, 2000
+"""Of so many of the newest runs the whole journal is checked; of an older one when it was touched since its closure."""
+_CLOSING_S = 60.0
+
+
+def _heads(
+    runs_dir: Path, held: Mapping[str, Sequence[Held]], *, all_of_them: bool
+) -> tuple[Iterable[RunHead], str | None]:
+    if not all_of_them:
+        known = (RunDirectory(runs_dir / run_id) for run_id in held if _is_name(run_id))
+        return [head for run in known if (head := head_of(run)) is not None], None
+    if runs_dir.exists() and not runs_dir.is_dir():
+        return (), f"local: the runs directory {runs_dir} is not a directory"
+    return list_runs(runs_dir), None
+
+
+def _is_name(run_id: str) -> bool:
+    """Whether a run id, which comes from a label that anybody may write, is one name in a folder."""
+    return run_id not in {"", ".", ".."} and "/" not in run_id and "\0" not in run_id
+
+
+def _checked_heads(heads: Iterable[RunHead]) -> Iterator[RunHead]:
+    """`heads`, with the closed runs as damaged whose journal is: its end can be whole and the rest of it not."""
+    whole = 0
+    for count, head in enumerate(heads, 1):
+        if head.state is not RunState.CLOSED or whole >= _AT_MOST_WHOLE:
+            yield head
+            continue
+        try:
+            if count > _ALWAYS_WHOLE and not _touched_since_closed(head):
+                yield head
+                continue
+            whole += 1
+            damage = "" if is_chained(head.run.journal) else "its journal is damaged before its last record"
+        except OSError as error:
+            damage = f"its journal can not be read: {error.strerror}"
+        yield replace(head, state=RunState.DAMAGED, problem=damage) if damage else head
+
+
+def _touched_since_closed(head: RunHead) -> bool:
+    last = last_record(head.run.journal)
+    try:
+        closed_s = from_wire("" if last is None else last.at).timestamp()
+    except ValueError:
+        return True
+    return head.run.journal.stat().st_mtime > closed_s + _CLOSING_S
+
+
+def _about_run(head: RunHead, held: tuple[Held, ...], now: datetime) -> Finding | None:
     action, because = Action.NONE, ""
     match head.state:
         case RunState.LIVE:
@@ -150,53 +253,67 @@ def _about_run(head: RunHead, owned: Owned | None, now: datetime) -> Finding | N
         case RunState.DAMAGED:
             action, because = Action.CLOSE, head.problem
         case RunState.CLOSED:
-            if not items and head.verdict != "teardown-unconfirmed":
+            if not held and head.verdict != "teardown-unconfirmed":
                 return None
             action = Action.LOOK_AGAIN
-            because = "it is closed, but something of it is there" if items else "its teardown was never confirmed"
+            because = "it is closed, but something of it is there" if held else "its teardown was never confirmed"
     return Finding(
         run_id=head.run.run_id,
         owner=head.owner,
-        age_s=_age_s(head.created_at, now),
+        age_s=max([_age_s(head.created_at, now), *(each.resources.age_s for each in held)]),
         expires_at=head.expires_at,
         live=head.state is RunState.LIVE,
-        items=items,
         action=action,
         because=because,
         run=head.run,
+        held=held,
     )
 
 
-def _about_owned(owned: Owned, wanted: Filter, now: datetime) -> Finding:
-    run = RunDirectory(owned.run_dir)
+def _about_held(held: Held, wanted: Filter, now: datetime) -> Finding:
+    resources = held.resources
+    run = RunDirectory(Path(resources.run_dir)) if resources.run_dir else None
     live, action, because = False, Action.NONE, ""
-    state = _state_elsewhere(run)
+    state = None if run is None else _state_elsewhere(run)
     if state is RunState.LIVE:
         live, because = True, "it has a living owner"
     elif state is RunState.CLOSED:
         action, because = Action.LOOK_AGAIN, "its run is closed, but something of it is there"
     elif state is not None:
         action, because = Action.CLOSE, "its owner is gone and it was never closed"
-    elif _expired(owned.expires_at, now):
-        action, because = Action.END, f"it expired at {owned.expires_at or 'an unknown time'}"
+    elif _expired(resources.expires_at, now):
+        action, because = Action.END, f"it expired at {resources.expires_at}"
     elif wanted.names_somebody:
         action, because = Action.END, "its run or owner was named"
     else:
+        when = f"it expires at {resources.expires_at}" if resources.expires_at else "it does not say when it expires"
         because = (
-            f"it expires at {owned.expires_at}, and its run directory is not there to ask whether its owner lives; "
+            f"{when}, and its run directory is not there to ask whether its owner lives; "
             "--run or --owner says that it may be ended"
         )
     return Finding(
-        run_id=owned.run_id,
-        owner=owned.owner,
-        age_s=owned.age_s,
-        expires_at=owned.expires_at or None,
+        run_id=resources.run_id,
+        owner=resources.owner,
+        age_s=resources.age_s,
+        expires_at=resources.expires_at or None,
         live=live,
-        items=owned.items(),
         action=action,
         because=because,
         run=None if state is None else run,
-        owned=owned,
+        held=(held,),
+    )
+
+
+def _husk(run: RunDirectory) -> Finding:
+    return Finding(
+        run_id=run.run_id.removeprefix(BEING_MADE),
+        owner="unknown",
+        age_s=0.0,
+        expires_at=None,
+        live=False,
+        action=Action.REMOVE_HUSK,
+        because="its maker is gone and nothing was ever asked for",
+        run=run,
     )
 
 
@@ -230,8 +347,8 @@ def _age_s(created_at: str, now: datetime) -> float:
 def _apply_one(finding: Finding, recovery: Recovery) -> Finding:
     if finding.action is Action.NONE:
         return replace(finding, left=finding.items or (f"run {finding.run_id}",))
-    if finding.action is Action.END and finding.owned is not None:
-        left = reap_owned(finding.owned)
+    if finding.action is Action.END:
+        left = tuple(chain.from_iterable(each.surveyor.reap(each.resources) for each in finding.held))
         return replace(finding, outcome="ended" if not left else "not all could be ended", left=left)
     if finding.run is None:
         return replace(finding, outcome="failed: nothing to act on", left=finding.items)

@@ -16,7 +16,8 @@ from orchestrate.backends.leftovers import MARKER
 
 
 def audit(bed, *arguments, runs_dir=None):
-    code, out, err = bed.command("audit", "--runs-dir", str(runs_dir or bed.folder / "none"), "--json", *arguments)
+    where = ("--backend", "local", "--runs-dir", str(runs_dir or bed.folder / "none"))
+    code, out, err = bed.command("audit", *where, "--json", *arguments)
     answer = json.loads(out)
     assert answer["exit_code"] == code, err
     return code, {finding["run_id"]: finding for finding in answer["findings"]}
@@ -86,7 +87,7 @@ def test_a_run_without_any_local_state_is_found_with_its_owner_and_reaped_when_n
 def test_a_runs_directory_that_is_none_could_not_be_looked_at(bed):
     path = bed.folder / "a file"
     path.touch()
-    code, out, _ = bed.command("audit", "--runs-dir", str(path))
+    code, out, _ = bed.command("audit", "--backend", "local", "--runs-dir", str(path))
     assert code == 70
     assert "is not a directory" in out
 

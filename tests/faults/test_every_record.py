@@ -41,14 +41,14 @@ def judge(bed, run):
         husks = list(run.runs_dir.glob(".making-*"))
         for husk in husks:
             run_id = husk.name.removeprefix(".making-")
-            bed.command("audit", "--runs-dir", str(run.runs_dir), "--run", run_id, "--reap")
+            bed.command("audit", "--backend", "local", "--runs-dir", str(run.runs_dir), "--run", run_id, "--reap")
         return "a husk, removed" if not any(husk.exists() for husk in husks) else "a husk that stays"
     if run.process.returncode >= 0:
         return "not killed: a record less" if run.process.returncode == 0 else f"exit {run.process.returncode}"
     by = "its warden"
     if "warden-started" not in run.kinds() and not run.alive():
         by = "audit"  # killed between making the run and starting the warden: nothing was asked for
-        bed.command("audit", "--runs-dir", str(run.runs_dir), "--run", run.run_id, "--reap")
+        bed.command("audit", "--backend", "local", "--runs-dir", str(run.runs_dir), "--run", run.run_id, "--reap")
     closure = run.gone()
     verification = verify_run(run.path)
     if not verification.holds:
