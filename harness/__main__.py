@@ -18,6 +18,7 @@ ENTRY_POINTS = {
     "layouts": "print prefix tree, candidate family and features of a workload",
     "node": "run the selected cells, each in fresh processes",
     "qualify": "unpack a source and run command groups in it, each as a process family",
+    "trace_run": "run a command whose ranks record their collectives, and watch it",
 }
 """Name -> what it does. The module `harness.<name>` has `main(argv) -> exit code`."""
 

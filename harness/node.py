@@ -27,6 +27,7 @@ __all__ = ["main", "node_job"]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CPU_BUDGETS = Budgets(load_s=180.0, compile_s=180.0, step_s=90.0)
+_FLOORS = Budgets(load_s=600.0, compile_s=600.0, step_s=60.0)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -82,6 +83,7 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
         evidence=options.evidence,
         cells=tuple(_cell_job(cell, options.procs, common, env) for cell in selection.cells),
         budgets=budgets,
+        floors=_FLOORS.at_most(budgets),
         lifeline_fd=options.lifeline_fd,
     )
 

@@ -23,7 +23,8 @@ from harness.preflight import Preflight, look
 from harness.processes import become_subreaper, descendants, end_family, marked, reap
 from harness.racing import Schedule
 from harness.stop_requests import StopRequests, stop_requests
-from harness.trace.watchdog import Beat, Budgets, Stall, StallWatch, read_beats, request_stacks
+from harness.trace.stall import take_stacks, write_stall
+from harness.trace.watchdog import Beat, Budgets, Stall, StallWatch, read_beats
 
 __all__ = ["NODE_SCHEMA", "CellJob", "NodeJob", "NodeRun", "source_digest"]
 
@@ -47,7 +48,10 @@ class CellJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeJob:
-    """What a node is to do. `groups` is None where none were selected; `lifeline_fd` where nobody holds one."""
+    """What a node is to do. `groups` is None where none were selected; `lifeline_fd` where nobody holds one.
+
+    `floors` are the least budgets that measured times can bring about; None keeps `budgets` as they are.
+    """
 
     run_id: str
     cell_set: str
@@ -59,6 +63,7 @@ class NodeJob:
     cells: tuple[CellJob, ...]
     budgets: Budgets
     schedule: Schedule = Schedule.FIXED
+    floors: Budgets | None = None
     lifeline_fd: int | None = None
 
 
@@ -160,7 +165,7 @@ class NodeRun:
                 env=self._environment(mark, slots, scratch),
                 start_new_session=True,  # so that a Ctrl-C at a terminal comes to the node alone
             )
-        stall_watch = StallWatch(self._job.budgets, time.monotonic())
+        stall_watch = StallWatch(self._job.budgets, time.monotonic(), floors=self._job.floors)
         started = _Running(cell, slots, process, mark, stall_watch, utc_now(), sources)
         for other in self._running:
             other.ran_with.add(cell.key)
@@ -214,16 +219,11 @@ class NodeRun:
         """Stacks first, then the end: what a hung rank was doing is lost with it."""
         members = set(running.members())
         pids = {rank: beat.pid for rank, beat in beats.items() if beat.pid in members}
-        request_stacks(pids)
-        stacks = self._directory(running.cell) / "stacks"
-        deadline = time.monotonic() + _STACKS_S
-        while time.monotonic() < deadline and not all(_has_content(stacks / f"rank{rank}.txt") for rank in pids):
-            time.sleep(0.05)
-        # Every rank waits for one that is stopped; that one alone does not answer.
-        silent = [rank for rank in sorted(pids) if not _has_content(stacks / f"rank{rank}.txt")]
-        told = f"; no stack came from rank {', '.join(map(str, silent))}" if silent else ""
+        directory = self._directory(running.cell)
+        silent = take_stacks(directory / "stacks", pids, within_s=_STACKS_S)
+        told = write_stall(directory / "trace", stall, silent, ended=True)
         end_family(running.members, grace_s=0, kill_s=_KILL_S)
-        self._finish(running, stall=f"{stall}{told}")
+        self._finish(running, stall=told)
 
     def _finish(self, running: _Running, *, stall: str | None = None, stopped: str | None = None) -> None:
         end_family(running.members, grace_s=0, kill_s=_KILL_S)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "HUNG_EXIT_CODE",
     "INFRASTRUCTURE_EXIT_CODE",
     "OWN_SIGNALS",
     "STOPPED_EXIT_CODE",
@@ -19,6 +20,9 @@ __all__ = [
     "exit_code",
     "signal_name",
 ]
+
+HUNG_EXIT_CODE = 3
+"""Exit code where something got on no more and was ended for it."""
 
 INFRASTRUCTURE_EXIT_CODE = 5
 """Exit code of the node, and of a rank that could not write its files."""
@@ -113,7 +117,7 @@ def exit_code(statuses: Iterable[CellStatus], *, stopped: bool = False) -> int:
 
 _WORST_FIRST: Sequence[tuple[CellStatus, int]] = (
     (CellStatus.INFRASTRUCTURE, INFRASTRUCTURE_EXIT_CODE),
-    (CellStatus.HUNG, 3),
+    (CellStatus.HUNG, HUNG_EXIT_CODE),
     (CellStatus.FAILED, 1),
     (CellStatus.CANCELLED, STOPPED_EXIT_CODE),
     (CellStatus.UNSETTLED, 4),

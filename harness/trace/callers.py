@@ -7,7 +7,7 @@ import sys
 from pathlib import PurePath
 from types import CodeType, FrameType
 
-from harness.trace.format import TraceWriter
+from .format import TraceWriter
 
 __all__ = ["Callers"]
 
@@ -59,6 +59,6 @@ class Callers:
         for place, lasti in zip(stack[::2], stack[1::2], strict=True):
             code = self._codes[place][1]
             lines = (line for start, end, line in code.co_lines() if start <= lasti < end)
-            name = "/".join(PurePath(code.co_filename).parts[-3:])
+            name = "/".join(PurePath(code.co_filename).parts[-3:]).lstrip("/")
             words.append((name, next(lines, None) or code.co_firstlineno, code.co_qualname))
         return words

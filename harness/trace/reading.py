@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from harness.trace.format import (
+from .format import (
     BODY,
     COMPLETED,
     DEFINITION,
@@ -28,10 +28,9 @@ from harness.trace.format import (
     trace_path,
 )
 
-__all__ = ["DamagedTraceError", "Ending", "RankTrace", "Record", "Stage", "read_trace"]
+__all__ = ["DamagedTraceError", "Ending", "RankTrace", "Record", "Stage", "count_records", "read_trace", "used_slots"]
 
 _TIMES = Struct("<IIQQ")
-_EMPTY = bytes(SLOT_BYTES)
 
 
 class DamagedTraceError(ValueError):
@@ -105,19 +104,41 @@ class RankTrace:
         return tuple(record for record in self.records if not record.is_done)
 
 
-def read_trace(directory: Path, rank: int) -> RankTrace:
+def read_trace(directory: Path, rank: int, *, only_open: bool = False) -> RankTrace:
     """Read the trace of `rank`, also of a process that was killed or still runs.
+
+    With `only_open` the records are those that never completed, and the last one: few, of however many.
 
     Raises:
         FileNotFoundError: the rank recorded nothing.
         DamagedTraceError: the file is no trace, or not what its writer wrote.
     """
     path = trace_path(directory, rank)
-    return _Reader(path, path.read_bytes()).read()
+    return _Reader(path, path.read_bytes(), only_open=only_open).read()
+
+
+def used_slots(path: Path) -> int:
+    """How many slots of a trace have been written, at the cost of a few small reads: whether a rank gets on."""
+    with path.open("rb") as file:
+        low, high = 0, path.stat().st_size // SLOT_BYTES
+        while low < high:  # slots are written in order, so the first that was not is to be found by halving
+            middle = (low + high) // 2
+            file.seek(middle * SLOT_BYTES + 4)
+            if file.read(1) not in {b"", b"\0"}:
+                low = middle + 1
+            else:
+                high = middle
+    return low
+
+
+def count_records(path: Path) -> int:
+    """How many records a trace holds, damaged or not."""
+    return path.read_bytes()[4::SLOT_BYTES].count(Kind.RECORD)
 
 
 class _Reader:
-    def __init__(self, path: Path, data: bytes) -> None:
+    def __init__(self, path: Path, data: bytes, *, only_open: bool) -> None:
+        self._only_open = only_open
         self._path = path
         self._data = data
         self._tables: dict[Table, list[dict[str, Any]]] = {table: [] for table in Table}
@@ -131,6 +152,7 @@ class _Reader:
         whole = len(data) % chunk_bytes == 0 and len(data) >= (slots + 1) * SLOT_BYTES
         closed = len(data) == slots * SLOT_BYTES and data[-SLOT_BYTES + 4] == Kind.END
         fragments: list[bytes] = []
+        last = 0
         for slot in range(1, slots):
             at = slot * SLOT_BYTES
             if at + SLOT_BYTES > len(data):
@@ -140,7 +162,10 @@ class _Reader:
                     break  # torn: the process died while it wrote this slot
                 raise self._damaged(at, "the slot does not hold its checksum")
             match data[at + 4]:
+                case Kind.RECORD if self._only_open and data[at + 56 : at + SLOT_BYTES] != bytes(8):
+                    last = at
                 case Kind.RECORD:
+                    last = 0
                     self._records.append(self._record(at))
                 case Kind.DEFINITION:
                     self._fragment(at, fragments)
@@ -148,6 +173,8 @@ class _Reader:
                     pass
                 case kind:
                     raise self._damaged(at, f"a slot of kind {kind} has no place here")
+        if last:
+            self._records.append(self._record(last))
         ending = Ending.CLOSED if closed else Ending.OPEN if whole else Ending.CUT
         return RankTrace(self._named(Table.HEAD, 0, SLOT_BYTES), tuple(self._records), ending)
 

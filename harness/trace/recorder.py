@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from harness.trace.callers import Callers
-from harness.trace.format import Flag, Slot, TraceWriter
+from .callers import Callers
+from .format import Flag, Slot, TraceWriter
 
 __all__ = ["Collective", "Recorder", "process_facts"]
 

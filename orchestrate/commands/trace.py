@@ -10,6 +10,7 @@ __all__ = ["SUBCOMMANDS", "command"]
 
 SUBCOMMANDS = {
     "diff": "Find the first collective in which the ranks of a job disagree, and say how.",
+    "run": "Run a command and record the collectives of its ranks.",
 }
 """Subcommand -> its one line in `orchestrate trace --help`. The module `orchestrate.commands.trace_<name>` has it."""
 
@@ -35,5 +36,6 @@ def command() -> None:
 
     \b
     Example:
+      orchestrate trace run --dir traces -- torchrun --nproc-per-node 4 train.py
       orchestrate trace diff traces
     """

@@ -1,5 +1,4 @@
 import os
-import signal
 import subprocess
 import sys
 
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.trace.watchdog import Beat, Budgets, Heart, Phase, StallWatch, read_beats
+from harness.trace.watchdog import STACK_SIGNAL, Beat, Budgets, Heart, Phase, StallWatch, read_beats
 
 BUDGETS = Budgets(load_s=10, compile_s=100, step_s=5)
 
@@ -52,6 +51,73 @@ def test_each_phase_has_its_own_budget(phase, budget):
     assert watch.observe({0: beat(1, Phase(phase))}, budget + 0.1) is not None
 
 
+def steps(watch, seconds, count, ranks=(0, 1)):
+    """Beats every `seconds`, `count` intervals of them; the time of the last."""
+    for index in range(count + 1):
+        assert watch.observe(dict.fromkeys(ranks, beat(index)), index * seconds) is None
+    return count * seconds
+
+
+def test_a_budget_is_learnt_from_the_longest_measured_interval():
+    watch = StallWatch(Budgets(step_s=300), 0, floors=Budgets(step_s=1))
+    last = steps(watch, 2, 4)
+    assert watch.budget_s(Phase.MEASURE) == 20
+    assert watch.observe({0: beat(4), 1: beat(4)}, last + 20) is None
+    assert watch.observe({0: beat(4), 1: beat(4)}, last + 20.1) is not None
+
+
+def test_few_measurements_teach_nothing():
+    watch = StallWatch(Budgets(step_s=300), 0, floors=Budgets(step_s=1))
+    steps(watch, 2, 1)
+    assert watch.budget_s(Phase.MEASURE) == 300
+
+
+@given(st.floats(0.001, 1e4), st.floats(1, 1e3), st.floats(1e3, 1e4))
+def test_a_learnt_budget_is_never_below_its_floor_nor_above_what_was_given(interval_s, floor_s, given_s):
+    watch = StallWatch(Budgets(step_s=given_s), 0, floors=Budgets(step_s=floor_s))
+    watch.observe({0: beat(0)}, 0)
+    for index in range(1, 5):
+        watch.observe({0: beat(index)}, index * interval_s)
+    assert floor_s <= watch.budget_s(Phase.MEASURE) <= given_s
+
+
+def test_phases_learn_apart():
+    watch = StallWatch(Budgets(), 0, floors=Budgets(1, 1, 1))
+    steps(watch, 2, 4)
+    assert watch.budget_s(Phase.WARMUP) == Budgets().compile_s
+
+
+def compiling(count):
+    return Beat(pid=1, count=count, phase=Phase.MEASURE, compiling=True)
+
+
+def test_a_slow_compile_is_not_a_hang_neither_of_its_rank_nor_of_the_peers_that_wait_for_it():
+    watch = StallWatch(BUDGETS, 0)
+    for now in range(0, 100, 3):
+        assert watch.observe({0: compiling(1), 1: beat(1)}, now) is None
+    # It has ended: from now on everybody has a step's time again, the peers too.
+    assert watch.observe({0: beat(2), 1: beat(1)}, 100) is None
+    assert watch.observe({0: beat(2), 1: beat(1)}, 104) is None
+    assert watch.observe({0: beat(2), 1: beat(1)}, 105.1) is not None
+
+
+def test_a_compile_that_never_ends_is_a_hang():
+    watch = StallWatch(BUDGETS, 0)
+    for now in range(0, 100, 3):
+        watch.observe({0: compiling(1), 1: beat(1)}, now)
+    stall = watch.observe({0: compiling(1), 1: beat(1)}, 100.1)
+    assert (stall.rank, stall.phase) == (0, Phase.WARMUP)
+
+
+def test_a_heart_says_when_a_compilation_begins_and_ends_in_whatever_it_is_at(tmp_path):
+    heart = Heart(tmp_path, 0)
+    heart.beat(Phase.MEASURE, candidate="depth_one")
+    heart.compiling(True)
+    assert read_beats(tmp_path)[0] == Beat(os.getpid(), 2, Phase.MEASURE, "depth_one", compiling=True)
+    heart.compiling(False)
+    assert read_beats(tmp_path)[0] == Beat(os.getpid(), 3, Phase.MEASURE, "depth_one")
+
+
 def test_a_cell_of_which_no_rank_ever_beats_is_stalled_after_the_load_budget():
     watch = StallWatch(BUDGETS, 100)
     assert watch.observe({}, 109) is None
@@ -85,7 +151,7 @@ def test_stacks_come_also_while_the_gil_is_held(tmp_path, eventually):
         stacks = tmp_path / "rank0.txt"
 
         def answered():
-            process.send_signal(signal.SIGUSR1)
+            process.send_signal(STACK_SIGNAL)
             return "a_call_that_keeps_the_gil" in stacks.read_text()
 
         eventually(answered)

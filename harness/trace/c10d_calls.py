@@ -1,0 +1,112 @@
+"""The operators `c10d::*` of the installed torch, and what a call of one says: from their schemas, not from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Operator", "operators"]
+
+_NAMES = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather_single",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced_": "all_gather_single_coalesced",
+    "_reduce_scatter_base_": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single_coalesced",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "recv_any_source_": "recv",
+}
+_GROUP = "__torch__.torch.classes.c10d.ProcessGroup"
+_NOT_DATA = frozenset({"barrier", "monitored_barrier"})  # their tensor only says where to run
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator: where in a call its facts are. None where it has no such fact."""
+
+    name: str
+    op: str
+    group: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    root: int | None
+    peer: int | None
+    tag: int | None
+    send_splits: int | None
+    recv_splits: int | None
+    async_op: int | None
+    reduces: bool
+
+    @property
+    def is_p2p(self) -> bool:
+        """Whether it concerns two ranks only."""
+        return self.op in {"send", "recv"}
+
+    @property
+    def overload(self) -> Any:
+        """The operator itself."""
+        return getattr(torch.ops.c10d, self.name).default
+
+    def is_async(self, arguments: Sequence[Any]) -> bool:
+        """Whether the caller means to wait later. A default argument may be left out: it is True."""
+        if self.async_op is None:
+            return self.is_p2p
+        return bool(arguments[self.async_op]) if len(arguments) > self.async_op else True
+
+    def tensors(self, arguments: Sequence[Any], places: Sequence[int]) -> list[torch.Tensor]:
+        """The tensors at `places`, lists of them and lists of lists in their order."""
+        return [tensor for place in places for tensor in _flat(arguments[place])]
+
+
+def operators() -> tuple[Operator, ...]:
+    """Every operator of this torch that a process group takes part in."""
+    names = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("c10d::"))  # noqa: SLF001 - torch has no public list of operators
+    found = (_operator(name) for name in sorted(names) if "." not in name)
+    return tuple(operator for operator in found if operator is not None)
+
+
+def _operator(qualified: str) -> Operator | None:
+    arguments = [(each.name, str(each.type)) for each in torch._C._get_schema(qualified, "").arguments]  # noqa: SLF001
+    names = [name for name, _ in arguments]
+    kinds = [kind for _, kind in arguments]
+    if _GROUP not in kinds:
+        return None
+    name = qualified.removeprefix("c10d::")
+    op = _NAMES.get(name, name.strip("_"))
+
+    def place(*wanted: str) -> int | None:
+        return next((names.index(each) for each in wanted if each in names), None)
+
+    tensors = [index for index, kind in enumerate(kinds) if "Tensor" in kind and "Optional" not in kind]
+    results = [index for index in tensors if names[index].startswith("output")]
+    sources = [index for index in tensors if names[index].startswith("input")]
+    in_place = [index for index in tensors if index not in results and index not in sources]
+    return Operator(
+        name=name,
+        op=op,
+        group=kinds.index(_GROUP),
+        inputs=() if op in _NOT_DATA or op == "recv" else (*sources, *in_place),
+        outputs=() if op in _NOT_DATA or op == "send" else (*results, *in_place),
+        root=place("root_rank"),
+        peer=place("dst", "src"),
+        tag=place("tag"),
+        send_splits=place("input_split_sizes"),
+        recv_splits=place("output_split_sizes"),
+        async_op=place("async_op"),
+        reduces="reduce_op" in names,
+    )
+
+
+def _flat(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    else:
+        for each in value:
+            yield from _flat(each)
