@@ -20,12 +20,15 @@ CONSTRAINTS = str(ROOT / "constraints.txt")
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff, formatting, strict mypy, import contracts."""
+    """Ruff, formatting, strict mypy, import contracts; the workflows against GitHub's schema and for what leaks."""
     install(session, "-e", ".", "--group", "lint", "--group", "test", "torch>=2.11", "nox", "hatchling")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("lint-imports", "--no-cache")
+    workflows = [str(path) for path in sorted((ROOT / ".github/workflows").glob("*.yml"))]
+    session.run("zizmor", "--offline", *workflows)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
 
 
 @nox.session

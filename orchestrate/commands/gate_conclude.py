@@ -1,0 +1,174 @@
+"""`orchestrate gate conclude`: the required check."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, owner_here, policy_in
+from orchestrate.commands.saying import say
+from orchestrate.errors import UsageError
+from orchestrate.gate.change import owner_of
+from orchestrate.gate.conclusion import Classified, Evidence
+from orchestrate.gate.conclusion import conclude as concluded
+from orchestrate.gate.fetched import evidence_of, find_run_of
+from orchestrate.gate.github_files import append_summary, bounded_annotations
+from orchestrate.gate.records import (
+    ADMITTED,
+    CLASSIFIED,
+    LAUNCHED,
+    RECONCILED,
+    as_classified,
+    as_reconciled,
+    as_refused,
+    read_record,
+)
+from orchestrate.gate.summary import summarise, told
+from orchestrate.receipts.record import RunRecord
+from orchestrate.receipts.signing import public_key
+from orchestrate.receipts.statement import Stage
+from orchestrate.verdict import Verdict
+
+__all__ = ["conclude"]
+
+_RESULTS = frozenset({"success", "failure", "cancelled", "skipped"})
+
+
+@click.command("conclude")
+@RECORDS_OPTION
+@click.option("--runs-dir", type=click.Path(path_type=Path), required=True, metavar="DIR",
+              help="Where the artifact's run directories are.")  # fmt: skip
+@click.option("--earlier", type=click.Path(path_type=Path), metavar="DIR",
+              help="The artifact of the earlier run that `gate admit` let stand for this one.")  # fmt: skip
+@POLICY_OPTION
+@click.option("--needs", envvar="NEEDS", metavar="JSON", help="GitHub's `toJSON(needs)`: how the jobs before ended.")
+@click.option("--require-signature", "keys", type=click.Path(path_type=Path), multiple=True, metavar="KEY",
+              help="The run must be signed by this ed25519 key.")  # fmt: skip
+@click.option("--page-url", metavar="URL", help="Where the artifact can be fetched.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def conclude(
+    records: Path,
+    runs_dir: Path,
+    earlier: Path | None,
+    policy: Path,
+    needs: str | None,
+    keys: tuple[Path, ...],
+    page_url: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Decide the check, write the job summary, and annotate.
+
+    Green only when the tested commit is the head, or the merge of exactly this head and base; every expected cell is
+    complete and passed; the receipts verify here and now; the run's census and a fresh machine both found nothing
+    left. Everything else is red under its own title. The exit code is that of the verdict; 0 also where no GPU was
+    needed.
+
+    \b
+    Example:
+      orchestrate gate conclude --records gate --runs-dir runs
+    """
+    classified = as_classified(read_record(records / CLASSIFIED, "classified"))
+    admission = read_record(records / ADMITTED, "admitted")
+    reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"))
+    wanted = policy_in(policy, classified.change.base if classified else None)
+    record, evidence = _evidence(classified, admission, runs_dir, earlier, keys)
+    said = as_refused(read_record(records / LAUNCHED, "launched"))
+    conclusion = concluded(classified, _jobs(needs), _in_time(admission), evidence, reconciled, wanted, said)
+    summary = summarise(
+        conclusion,
+        classified,
+        evidence,
+        reconciled,
+        cells=_cells(record),
+        capacity=_capacity(record),
+        page_url=page_url,
+    )
+    _tell(summary, bounded_annotations(told(conclusion)))
+    verdict = conclusion.verdict
+    code = 0 if conclusion.green else (verdict or Verdict.INCOMPLETE).exit_code
+    outputs = {"green": str(conclusion.green).lower(), "verdict": "not-needed" if verdict is None else verdict.label}
+    as_object = {
+        **outputs,
+        "green": conclusion.green,
+        "title": conclusion.title,
+        "reason": conclusion.reason,
+        "problems": list(conclusion.problems),
+        "exit_code": code,
+    }
+    answer(outputs, as_object if as_json else None)
+    say(f"{conclusion.title}: {conclusion.reason}", err=as_json)
+    return code
+
+
+def _evidence(
+    classified: Classified | None,
+    admission: Mapping[str, Any] | None,
+    runs_dir: Path,
+    earlier: Path | None,
+    keys: tuple[Path, ...],
+) -> tuple[RunRecord | None, Evidence | None]:
+    """The run of this attempt; or the earlier one that stands for it, looked up and verified once more."""
+    public = tuple(public_key(path) for path in keys)
+    cited = None
+    owner = owner_here()
+    if admission is not None and admission.get("reuse") is True and earlier is not None and classified is not None:
+        before = as_classified(read_record(earlier / "records" / CLASSIFIED, "classified"))
+        ours = classified.change
+        if before is None or any(
+            getattr(before.change, name) != getattr(ours, name) for name in ("repository", "branch", "head", "base")
+        ):
+            return None, None
+        owner = owner_of(before.change.repository, before.change.run, before.change.attempt)
+        cited = f"workflow run {before.change.run}, attempt {before.change.attempt}"
+        runs_dir = earlier / "runs"
+    record = find_run_of(runs_dir, owner)
+    return record, None if record is None else evidence_of(record, keys=public, reused_from=cited)
+
+
+def _in_time(admission: Mapping[str, Any] | None) -> bool | None:
+    """Whether the change was let through in time; None where nobody decided."""
+    if admission is None:
+        return None
+    return admission.get("admitted") is True or admission.get("reuse") is True or admission.get("in_time") is True
+
+
+def _jobs(needs: str | None) -> dict[str, str]:
+    if not needs:
+        return {}
+    try:
+        tree = json.loads(needs)
+        jobs = {str(name): str(job["result"]) for name, job in tree.items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError("--needs is not GitHub's `toJSON(needs)`", remedy="pass ${{ toJSON(needs) }}") from error
+    unknown = set(jobs.values()) - _RESULTS
+    if unknown:
+        raise UsageError(f"--needs has the unknown result {unknown.pop()!r}", remedy="pass ${{ toJSON(needs) }}")
+    return jobs
+
+
+def _cells(record: RunRecord | None) -> list[Mapping[str, Any]]:
+    rows = record.stages.get(Stage.COLLECT, {}).get("cells") if record else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _capacity(record: RunRecord | None) -> Mapping[str, Any] | None:
+    """What the run was refused, as its closure states it."""
+    facts = record.closure.facts.get("capacity") if record and record.closure else None
+    return facts if isinstance(facts, dict) else None
+
+
+def _tell(summary: str, lines: tuple[str, ...]) -> None:
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        append_summary(Path(path), summary)
+    else:
+        say(summary, err=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in lines:
+            say(line, err=True)

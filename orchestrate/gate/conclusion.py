@@ -1,0 +1,196 @@
+"""When the required check is green: a pure function of what was classified, what ran, and what is proven gone.
+
+Nothing is waived here. What is not known is not a pass, and something of ours that may still be there overrides all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrate.gate.change import Change, Checkout, identity_problems
+from orchestrate.gate.policy import GatePolicy
+from orchestrate.receipts.verify import Verification
+from orchestrate.verdict import Verdict
+
+__all__ = ["Classified", "Conclusion", "Evidence", "Reconciled", "Refused", "conclude"]
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """What the first step found: the change, what is checked out, whether GPUs are needed, and why."""
+
+    change: Change
+    checkout: Checkout
+    needed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The run that was fetched: verified now, with the facts that its newest receipts state."""
+
+    found: Verification
+    closure: Mapping[str, Any]
+    census: Mapping[str, Any]
+    image: Mapping[str, Any]
+    tree: str | None
+    reused_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a fresh machine found afterwards: whether nothing of this workflow run is left, and in words what was."""
+
+    confirmed: bool
+    found: tuple[str, ...]
+    left: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a launch said that made no run directory: why nothing was asked for."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The check's result. `verdict` is None where no GPU was needed. `problems` keep a pass from being green."""
+
+    green: bool
+    verdict: Verdict | None
+    title: str
+    reason: str
+    problems: tuple[str, ...]
+
+
+def conclude(
+    classified: Classified | None,
+    jobs: Mapping[str, str],
+    admitted: bool | None,
+    evidence: Evidence | None,
+    reconciled: Reconciled | None,
+    policy: GatePolicy,
+    said: Refused | None = None,
+) -> Conclusion:
+    """Decide.
+
+    Args:
+        classified: None where the first step left nothing.
+        jobs: name of each earlier job to its result as GitHub says it: success, failure, cancelled, skipped.
+        admitted: whether the run was let through in time; None where that was never decided.
+        evidence: None where no run directory came.
+        reconciled: None where nobody looked afterwards.
+        policy: the repository's.
+        said: what the launch said where it left no run directory; it can make the check red by its right name only.
+    """
+    if classified is None:
+        cancelled = "cancelled" in jobs.values()
+        verdict = Verdict.CANCELLED if cancelled else Verdict.INCOMPLETE
+        return _red(verdict, "the change was never classified, so nothing is known about it", ())
+    if not classified.needed:
+        return _not_needed(classified, jobs, evidence, reconciled)
+    if reconciled is not None and not reconciled.confirmed:
+        what = ", ".join((*reconciled.left, *reconciled.unknown)[:5]) or "the look afterwards was not clean"
+        return _red(Verdict.TEARDOWN_UNCONFIRMED, f"something of ours may still exist: {what}", ())
+    if admitted is False:
+        return _red(Verdict.NOT_RUN, "the admission deadline passed before anything was asked for", ())
+    if evidence is None and classified.change.from_fork:
+        return _red(Verdict.NOT_RUN, "the change is of another repository: it gets no credentials, and so no GPUs", ())
+    if evidence is None:
+        return _without_evidence(jobs, reconciled, said)
+    if evidence.found.verdict is not Verdict.PASSED:
+        verdict = evidence.found.verdict if evidence.found.holds else _worse(evidence.found.verdict)
+        return _red(verdict, str(evidence.closure.get("reason") or verdict.meaning), evidence.found.problems)
+    problems = tuple(_problems(classified, evidence, reconciled, policy, jobs))
+    if problems:
+        return _red(Verdict.INCOMPLETE, problems[0], problems)
+    cited = f" (a pass of {evidence.reused_from}, verified again now)" if evidence.reused_from else ""
+    title = f"GPU gate: passed{cited}"
+    return Conclusion(True, Verdict.PASSED, title, "every expected cell complete, teardown proven twice", ())
+
+
+def _problems(
+    classified: Classified,
+    evidence: Evidence,
+    reconciled: Reconciled | None,
+    policy: GatePolicy,
+    jobs: Mapping[str, str],
+) -> list[str]:
+    """Everything that keeps a run whose closure says `passed` from making the check green."""
+    found, change, checkout = evidence.found, classified.change, classified.checkout
+    problems = [f"the receipts do not hold: {problem}" for problem in found.problems]
+    problems.extend(identity_problems(change, checkout))
+    if found.commit != checkout.commit:
+        problems.append(f"the run is of the commit {found.commit}, not of the tested {checkout.commit}")
+    if evidence.closure.get("dirty") is not False:
+        problems.append("the run's source had changes that are in no commit")
+    if evidence.tree != checkout.tree:
+        problems.append(f"the run's tree is {evidence.tree}, the tested one {checkout.tree}")
+    if found.device != policy.device:
+        problems.append(f"the evidence is of the device {found.device!r}, the policy asks for {policy.device!r}")
+    path = evidence.census.get("path")
+    if path != "direct" and not (path == "via-server" and policy.via_server):
+        problems.append(f"the census is {path!r}: the policy accepts no such census")
+    if policy.pinned_image and evidence.image and not evidence.image.get("ran"):
+        problems.append("the digest of the image that ran is not in the receipts")
+    if policy.pinned_image and evidence.image and "@sha256:" not in str(evidence.image.get("asked")):
+        problems.append("the image was asked for by a tag, not by its digest")
+    if evidence.reused_from is None:
+        if reconciled is None:
+            problems.append("nobody looked afterwards whether anything of the run is left")
+        problems.extend(f"the job {name} ended as {result}" for name, result in jobs.items() if result != "success")
+    return problems
+
+
+def _not_needed(
+    classified: Classified, jobs: Mapping[str, str], evidence: Evidence | None, reconciled: Reconciled | None
+) -> Conclusion:
+    """Green without a run, as long as truly nothing ran and nobody stopped the decision."""
+    if evidence is not None or (reconciled is not None and (reconciled.found or not reconciled.confirmed)):
+        return _red(Verdict.INCOMPLETE, "no GPU was needed, and yet something ran", ())
+    broken = [
+        f"the job {name} ended as {result}" for name, result in jobs.items() if result in {"failure", "cancelled"}
+    ]
+    if broken:
+        verdict = Verdict.CANCELLED if "cancelled" in jobs.values() else Verdict.INCOMPLETE
+        return _red(verdict, broken[0], tuple(broken))
+    return Conclusion(True, None, "GPU gate: no GPU needed, nothing ran", classified.reason, ())
+
+
+def _without_evidence(jobs: Mapping[str, str], reconciled: Reconciled | None, said: Refused | None) -> Conclusion:
+    if reconciled is None:
+        return _red(
+            Verdict.TEARDOWN_UNCONFIRMED, "no run directory came, and nobody looked whether anything is left", ()
+        )
+    if "cancelled" in jobs.values():
+        return _red(Verdict.CANCELLED, "no run directory came; a fresh machine looked and found nothing left", ())
+    if said is not None and said.verdict is not Verdict.PASSED:
+        return _red(said.verdict, said.reason, ())
+    return _red(Verdict.INCOMPLETE, "no run directory came; a fresh machine looked and found nothing left", ())
+
+
+def _worse(verdict: Verdict) -> Verdict:
+    """What a closure says that does not hold: a teardown that may be unproven stays that, all else is incomplete."""
+    return verdict if verdict is Verdict.TEARDOWN_UNCONFIRMED else Verdict.INCOMPLETE
+
+
+_TITLES = {
+    Verdict.CAPACITY: "GPU gate: no GPU was free; nothing ran",
+    Verdict.NOT_RUN: "GPU gate: not run; the admission deadline passed",
+    Verdict.UNSATISFIABLE: "GPU gate: this request can never be granted here; nothing ran",
+    Verdict.INFRASTRUCTURE: "GPU gate: the infrastructure failed",
+    Verdict.INCOMPLETE: "GPU gate: incomplete, not a pass",
+    Verdict.HUNG: "GPU gate: hung",
+    Verdict.FAILED: "GPU gate: failed",
+    Verdict.CANCELLED: "GPU gate: cancelled",
+    Verdict.TEARDOWN_UNCONFIRMED: "GPU gate: something of ours may still exist",
+}
+
+
+def _red(verdict: Verdict, reason: str, problems: tuple[str, ...]) -> Conclusion:
+    return Conclusion(False, verdict, _TITLES[verdict], reason, problems)

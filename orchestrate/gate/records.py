@@ -1,0 +1,109 @@
+"""The files that one job of the gate leaves for the next. What another job wrote is read as a stranger's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrate.errors import UsageError
+from orchestrate.gate.change import GATE_SCHEMA, Change, Checkout, read_sha
+from orchestrate.gate.conclusion import Classified, Reconciled, Refused
+from orchestrate.verdict import Verdict
+
+__all__ = [
+    "ADMITTED",
+    "CLASSIFIED",
+    "LAUNCHED",
+    "RECONCILED",
+    "as_classified",
+    "as_reconciled",
+    "as_refused",
+    "read_record",
+    "write_record",
+]
+
+CLASSIFIED = "gate.json"
+ADMITTED = "admit.json"
+LAUNCHED = "launch.json"
+RECONCILED = "reconcile.json"
+_MAX_BYTES = 1 << 20
+
+
+def write_record(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write one record; `UsageError` where the folder can not be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"schema": GATE_SCHEMA, "kind": kind, **content}, sort_keys=True) + "\n")
+    except OSError as error:
+        raise UsageError(f"{path} can not be written: {error.strerror}", remedy="name another folder") from error
+
+
+def read_record(path: Path, kind: str) -> dict[str, Any] | None:
+    """A record of that kind; None where there is none or it is not one: then nothing is known."""
+    try:
+        if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
+            return None
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_one = isinstance(tree, dict) and tree.get("schema") == GATE_SCHEMA and tree.get("kind") == kind
+    return tree if is_one else None
+
+
+def as_classified(tree: Mapping[str, Any] | None) -> Classified | None:
+    """The first step's record; None where it is not whole."""
+    if tree is None:
+        return None
+    try:
+        change, checkout = tree["change"], tree["checkout"]
+        base = change["base"]
+        if type(tree["needed"]) is not bool or type(change["from_fork"]) is not bool:
+            return None
+        return Classified(
+            change=Change(
+                repository=str(change["repository"]),
+                event=str(change["event"]),
+                branch=str(change["branch"]),
+                head=read_sha("head", change["head"]),
+                base=None if base is None else read_sha("base", base),
+                tested=read_sha("tested", change["tested"]),
+                from_fork=change["from_fork"],
+                run=int(change["run"]),
+                attempt=int(change["attempt"]),
+            ),
+            checkout=Checkout(
+                commit=read_sha("commit", checkout["commit"]),
+                parents=tuple(read_sha("parent", parent) for parent in checkout["parents"]),
+                tree=read_sha("tree", checkout["tree"]),
+                dirty=checkout["dirty"] is not False,
+            ),
+            needed=tree["needed"],
+            reason=str(tree["reason"]),
+        )
+    except (KeyError, TypeError, ValueError, UsageError):
+        return None
+
+
+def as_reconciled(tree: Mapping[str, Any] | None) -> Reconciled | None:
+    """The look of a fresh machine; None where there is none that is whole."""
+    if tree is None or type(tree.get("confirmed")) is not bool:
+        return None
+    lists = {name: tree.get(name) for name in ("found", "left", "unknown")}
+    if not all(isinstance(rows, list) for rows in lists.values()):
+        return None
+    words = {name: tuple(str(row) for row in rows or ()) for name, rows in lists.items()}
+    confirmed = tree["confirmed"] and not words["left"] and not words["unknown"]
+    return Reconciled(confirmed=confirmed, **words)
+
+
+def as_refused(tree: Mapping[str, Any] | None) -> Refused | None:
+    """What the launch said; None where it said nothing that is a verdict."""
+    if tree is None:
+        return None
+    try:
+        verdict = Verdict.from_label(str(tree.get("verdict")))
+    except ValueError:
+        return None
+    return Refused(verdict, str(tree.get("reason") or verdict.meaning))

@@ -1,0 +1,162 @@
+"""The job summary: what a reviewer reads before they believe a check. Markdown, bounded by whoever writes it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrate.gate.conclusion import Classified, Conclusion, Evidence, Reconciled
+from orchestrate.markup import code, escaped
+
+__all__ = ["summarise", "told"]
+
+_MAX_ROWS = 200
+
+
+def summarise(
+    conclusion: Conclusion,
+    classified: Classified | None,
+    evidence: Evidence | None,
+    reconciled: Reconciled | None,
+    *,
+    cells: Sequence[Mapping[str, Any]] = (),
+    groups: Sequence[Mapping[str, Any]] = (),
+    capacity: Mapping[str, Any] | None = None,
+    page_url: str | None = None,
+) -> str:
+    """The summary of a gate.
+
+    `cells` are the rows of the collect receipt, `groups` those of a qualification, `capacity` what the closure
+    says of a refusal, `page_url` where the report page can be fetched.
+    """
+    parts = [f"## {escaped(conclusion.title)}", "", escaped(conclusion.reason), ""]
+    parts += _identity(classified, evidence)
+    parts += _table("Cells", ("cell", "status", "complete", "rows", "missing"), map(_cell, cells))
+    parts += _table("Groups", ("group", "verdict", "passed", "failed", "skipped", "why"), map(_group, groups))
+    parts += _skips(groups)
+    parts += _capacity(capacity)
+    parts += ["### What is left", ""]
+    parts += _bullets(_teardown(evidence, reconciled))
+    parts += _list("Problems", conclusion.problems)
+    if evidence is not None:
+        parts += _list("What this proves", evidence.found.proves)
+        parts += _list("What this does not prove", evidence.found.does_not_prove)
+    if page_url:
+        parts += [f"[The report page]({_url(page_url)}) is in the artifact.", ""]
+    return "\n".join(parts) + "\n"
+
+
+def told(conclusion: Conclusion) -> list[tuple[str, str, str]]:
+    """Level, title and text of each annotation, worst first."""
+    level = "notice" if conclusion.verdict is None else conclusion.verdict.annotation
+    rows = [(level, conclusion.title, conclusion.reason)]
+    rows += [("error", "GPU gate", problem) for problem in conclusion.problems if problem != conclusion.reason]
+    return rows
+
+
+def _identity(classified: Classified | None, evidence: Evidence | None) -> list[str]:
+    if classified is None:
+        return []
+    change, checkout = classified.change, classified.checkout
+    rows = [
+        ("head", change.head),
+        ("base", change.base or "none"),
+        ("tested commit", checkout.commit),
+        ("tested tree", checkout.tree),
+        ("commit that ran", evidence.found.commit if evidence else None),
+        ("workflow run", f"{change.run}, attempt {change.attempt}"),
+    ]
+    if evidence is not None:
+        rows += [("run", evidence.found.run_id), ("closure", evidence.found.closure_sha256)]
+        rows += [("device", evidence.found.device), ("cells said", evidence.found.test_verdict.label)]
+    return ["| | |", "| --- | --- |", *(f"| {name} | {code(value or 'none')} |" for name, value in rows), ""]
+
+
+def _cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    missing = row.get("missing")
+    first = missing[0] if isinstance(missing, list) and missing else ""
+    return row.get("key"), row.get("status"), "yes" if row.get("complete") is True else "no", row.get("rows"), first
+
+
+def _group(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    counts = row.get("counts") or {}
+    bad = len(counts.get("failed", ())) + len(counts.get("errors", ()))
+    return (
+        row.get("name"),
+        row.get("verdict"),
+        counts.get("passed", "-"),
+        bad,
+        len(counts.get("skipped", ())),
+        row.get("reason"),
+    )
+
+
+def _skips(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (group.get("name"), skip.get("test"), skip.get("reason"))
+        for group in groups
+        for skip in (group.get("counts") or {}).get("skipped", ())
+    ]
+    return _table("Skipped tests", ("group", "test", "reason"), rows)
+
+
+def _capacity(facts: Mapping[str, Any] | None) -> list[str]:
+    """What was tried, and that nothing ran."""
+    if facts is None:
+        return []
+    heads = ("where", "reason", "decided by", "what it said", "at (UTC)")
+    names = ("where", "reason", "basis", "detail", "at")
+    lines = _table("What was tried", heads, [[row.get(name) for name in names] for row in _rows(facts.get("offers"))])
+    seen = ("where", "kind", "total", "free", "source")
+    free = [[row.get(name) for name in seen] for row in _rows(facts.get("availability"))]
+    lines += _table("What there is", ("where", "kind", "total", "free", "known from"), free)
+    withdrawal = facts.get("withdrawal")
+    if isinstance(withdrawal, Mapping):
+        proof = "confirmed" if withdrawal.get("confirmed") is True else "NOT confirmed"
+        lines += [f"The request was withdrawn; that was {proof}. Nothing ran.", ""]
+    return lines
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def _teardown(evidence: Evidence | None, reconciled: Reconciled | None) -> list[str]:
+    lines = []
+    if evidence is not None:
+        teardown = evidence.closure.get("teardown")
+        confirmed = isinstance(teardown, Mapping) and teardown.get("confirmed") is True
+        path = evidence.census.get("path") or "no census"
+        lines.append(f"the run's own census ({path}): {'nothing left' if confirmed else 'NOT confirmed'}")
+    elif evidence is None:
+        lines.append("no run directory came: the run itself proves nothing")
+    if reconciled is None:
+        lines.append("nobody looked afterwards from a fresh machine")
+    else:
+        lines.append(f"a fresh machine looked: {'nothing left' if reconciled.confirmed else 'NOT confirmed'}")
+        lines += [f"it found and removed: {item}" for item in reconciled.found]
+        lines += [f"still there: {item}" for item in reconciled.left]
+        lines += [f"could not be looked at: {item}" for item in reconciled.unknown]
+    return lines
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    lines = [f"| {' | '.join(code('' if cell is None else cell) for cell in row)} |" for row in rows]
+    if not lines:
+        return []
+    more = [f"*and {len(lines) - _MAX_ROWS} more*"] if len(lines) > _MAX_ROWS else []
+    head = [f"### {title}", "", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return [*head, *lines[:_MAX_ROWS], *more, ""]
+
+
+def _list(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"### {title}", "", *_bullets(lines)] if lines else []
+
+
+def _bullets(lines: Sequence[str]) -> list[str]:
+    more = [f"- and {len(lines) - _MAX_ROWS} more"] if len(lines) > _MAX_ROWS else []
+    return [*(f"- {escaped(line)}" for line in lines[:_MAX_ROWS]), *more, ""]
+
+
+def _url(text: str) -> str:
+    return "".join(each for each in text if each.isascii() and (each.isalnum() or each in "-._~:/?#=&%"))

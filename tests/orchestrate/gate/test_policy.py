@@ -1,0 +1,35 @@
+import pytest
+
+from orchestrate.errors import UsageError
+from orchestrate.gate.policy import needs_gpus, parse_policy
+
+GOOD = b"""schema: orchestrate.gate-policy/1
+gpu_paths: [/harness/, "*.cu"]
+accept_via_server: {reason: only the server holds the credentials}
+"""
+
+
+def test_a_policy_names_paths_as_gitignore_does():
+    policy = parse_policy(GOOD, "gpu-gate.yml")
+    assert needs_gpus(policy, ["harness/a/b.py", "src/x.cu", "docs/harness.md"]) == ("harness/a/b.py", "src/x.cu")
+    assert policy.device == "h200"
+    assert policy.pinned_image is True
+    assert policy.via_server == "only the server holds the credentials"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "must be an object"),
+        (b"{", "not YAML"),
+        (GOOD.replace(b'[/harness/, "*.cu"]', b"[]"), "names no path"),
+        (GOOD.replace(b"{reason: only the server holds the credentials}", b"{}"), "has no 'reason'"),
+        (GOOD.replace(b"{reason: only the server holds the credentials}", b"true"), "must be an object"),
+        (GOOD + b"device: tpu\n", "must be h200 or cpu"),
+        (GOOD + b"pinned_image: 'no'\n", "true or false"),
+        (GOOD + b"waive: everything\n", "unknown member"),
+    ],
+)
+def test_what_is_no_policy_is_refused(data, said):
+    with pytest.raises(UsageError, match=said):
+        parse_policy(data, "gpu-gate.yml")
