@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 
 import nox
@@ -46,6 +47,11 @@ def wheel(session: nox.Session) -> None:
     try:
         session.run("hatchling", "build", "-t", "wheel", "-d", str(outside / "dist"))
         (built,) = (outside / "dist").glob("*.whl")
+        shipped = set(zipfile.ZipFile(built).namelist())
+        wanted = [path for folder in ("k8s", "sky") for path in (ROOT / folder).iterdir()]
+        missing = [path.name for path in wanted if f"orchestrate/templates/{path.parent.name}/{path.name}" not in shipped]
+        if missing:
+            session.error(f"the wheel lacks {', '.join(missing)}")
         session.run("python", "-m", "venv", str(outside / "venv"), external=True)
         programs = outside / "venv" / "bin"
         session.run(str(programs / "pip"), "install", "--quiet", "-c", CONSTRAINTS, f"{built}[harness]", external=True)
