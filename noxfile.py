@@ -49,7 +49,9 @@ def wheel(session: nox.Session) -> None:
         (built,) = (outside / "dist").glob("*.whl")
         shipped = set(zipfile.ZipFile(built).namelist())
         wanted = [path for folder in ("k8s", "sky") for path in (ROOT / folder).iterdir()]
-        missing = [path.name for path in wanted if f"orchestrate/templates/{path.parent.name}/{path.name}" not in shipped]
+        missing = [
+            path.name for path in wanted if f"orchestrate/templates/{path.parent.name}/{path.name}" not in shipped
+        ]
         if missing:
             session.error(f"the wheel lacks {', '.join(missing)}")
         session.run("python", "-m", "venv", str(outside / "venv"), external=True)
