@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from orchestrate.backends.catalogue import BackendPlace
@@ -20,10 +19,11 @@ from orchestrate.backends.kubernetes_client import ApiError, Transport, connect
 from orchestrate.backends.kubernetes_collect import Collector
 from orchestrate.backends.kubernetes_evidence import Container
 from orchestrate.backends.kubernetes_job import KILL_AFTER_S, Names, Wanted, owned_by, provision_s, wanted
+from orchestrate.backends.kubernetes_log import KeptLog
 from orchestrate.backends.kubernetes_preflight import Site, look_around
 from orchestrate.backends.kubernetes_status import Held, status_of
 from orchestrate.backends.kubernetes_survey import KubernetesSurveyor
-from orchestrate.backends.kubernetes_watch import Watch, is_running
+from orchestrate.backends.kubernetes_watch import Watch
 from orchestrate.backends.protocol import (
     Acquisition,
     Answer,
@@ -44,13 +44,12 @@ from orchestrate.backends.protocol import (
 )
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError, OrchestrateError, UnsatisfiableError
+from orchestrate.render.archive import HarnessArchive
 
 __all__ = ["KubernetesBackend", "open_backend", "open_surveyor"]
 
 _POLL_S = 8.0
 _STOP_S = 15.0
-_LOG_EVERY_S = 20.0
-_LOG_BYTES = 4 << 20
 
 
 def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: BackendPlace) -> KubernetesBackend:
@@ -79,6 +78,7 @@ class KubernetesBackend:
         settings: Mapping[str, Any],
         connecting: Callable[[str | None], Transport],
         *,
+        archive: HarnessArchive | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
@@ -86,6 +86,7 @@ class KubernetesBackend:
         self._ownership = ownership
         self._settings = settings
         self._connecting = connecting
+        self._archive = archive
         self._clock = clock
         self._sleep = sleep
         self._api: Api | None = None
@@ -100,13 +101,12 @@ class KubernetesBackend:
         self._held = Held()
         self._recalled = False
         self._stopped = False
-        self._log = ""
-        self._log_at = float("-inf")
+        self._log = KeptLog(clock)
 
     @property
     def poll_interval_s(self) -> float:
         """Two seconds; half of one once the payload has ended and only the Job's own condition is waited for."""
-        return 0.5 if self._collector.acknowledged else 2.0
+        return 0.5 if self._collector.sealed is not None else 2.0
 
     def spare(self, pid: int) -> None:
         """Nothing of a run on a cluster is a process here."""
@@ -125,7 +125,7 @@ class KubernetesBackend:
             chosen.job,
             namespace=names.namespace,
             queue=self._settings.get("queue"),
-            asked=self._asked(request),
+            asked=chosen.asked,
         )
         image = chosen.rendered.image
         return Preflight(
@@ -162,7 +162,7 @@ class KubernetesBackend:
         self._names = chosen.names
         self._collector.into(request.evidence)
         where = f"{chosen.names.context or 'in-cluster'}/{chosen.names.namespace}"
-        asked = self._asked(request)
+        asked = chosen.asked
         api = self._connected()
         creation = Creation(
             api, chosen.names.namespace, self._ownership.token, self._in_flight, self._tell, pause, asked, where
@@ -203,8 +203,8 @@ class KubernetesBackend:
             pod = watch.pod()
             if pod is not None:
                 self._note(pod)
-            self._keep_log(pod)
-            progress = self._collector.advance(watch, pod)
+            self._log.keep(watch)
+            progress = self._collector.advance(watch)
             return status_of(watch, progress, told_to_stop=self._stopped)
         except ApiError:
             return JobStatus(JobState.RUNNING)
@@ -215,7 +215,7 @@ class KubernetesBackend:
 
     def logs(self) -> str:
         """The last 4 KiB of what the container printed, as far as they were read while it could be."""
-        return self._log[-4096:]
+        return self._log.text[-4096:]
 
     def stop(self) -> tuple[Step, ...]:
         """Tell the payload to end; its container seals the evidence and waits for it to be fetched."""
@@ -225,8 +225,8 @@ class KubernetesBackend:
                 return (self._step("end-payload", Outcome.NOTHING_THERE, "there is no Job"),)
             budget = watch.api.budget(_STOP_S)
             watch.look(budget, tries=3)
-            pod = watch.pod()
-            if not is_running(pod) or pod is None:
+            pod = watch.running_pod()
+            if pod is None:
                 return (self._step("end-payload", Outcome.NOTHING_THERE, "no container runs"),)
             self._stopped = True
             told = Container(watch.api, watch.names.namespace, name_of(pod)).end_payload(budget)
@@ -245,9 +245,8 @@ class KubernetesBackend:
             self._collector.problem = f"the Job can not be looked for: {error}"
             watch = self._watch
         if watch is not None:
-            self._log_at = float("-inf")
-            self._keep_log(watch.pod())
-        self._save_log(request.logs)
+            self._log.keep(watch, now=True)
+        self._log.save(request.logs)
         return Collection(self._collector.bring_home(watch, request.evidence))
 
     def release(self) -> tuple[Step, ...]:
@@ -316,6 +315,7 @@ class KubernetesBackend:
                 namespace=str(self._settings.get("namespace") or transport.namespace),
                 server=transport.server,
                 context=transport.context,
+                archive=self._archive,
             )
         return self._wanted
 
@@ -371,18 +371,6 @@ class KubernetesBackend:
             self._sleep,
         )
 
-    def _asked(self, request: Request) -> dict[str, Any]:
-        chosen = self._render(request)
-        image = chosen.rendered.image
-        asked = {
-            "accelerators": chosen.names.accelerators,
-            "image": None if image is None else image.text,
-            "queue": self._settings.get("queue"),
-            "priority_class": self._settings.get("priority_class"),
-            "node_selector": chosen.job["spec"]["template"]["spec"].get("nodeSelector"),
-        }
-        return {name: value for name, value in asked.items() if value is not None}
-
     def _tell(self, fact: Fact) -> None:
         if fact["kind"] == "made":
             self._uids[str(fact["uid"])] = str(fact["what"])
@@ -393,22 +381,6 @@ class KubernetesBackend:
         if held != self._held:
             self._held = held
             self._news.append(held.as_fact())
-
-    def _keep_log(self, pod: Object | None) -> None:
-        """What the container printed, while there is a pod to ask: a deadline deletes it, and its log with it."""
-        if pod is None or self._watch is None or self._clock() - self._log_at < _LOG_EVERY_S:
-            return
-        self._log_at = self._clock()
-        path = f"{Kind.POD.path(self._watch.names.namespace, name_of(pod))}/log"
-        try:
-            self._log = self._watch.api.text(path, self._watch.api.budget(_POLL_S), {"limitBytes": str(_LOG_BYTES)})
-        except ApiError:
-            return  # it keeps what it had
-
-    def _save_log(self, folder: Path) -> None:
-        if self._log:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            (folder / "node.log").write_text(self._log, encoding="utf-8")
 
     def _target(self, thing: Object) -> str:
         namespace = self._names.namespace if self._names is not None else ""

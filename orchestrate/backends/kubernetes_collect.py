@@ -17,7 +17,7 @@ from orchestrate.backends.kubernetes_api import Object, name_of
 from orchestrate.backends.kubernetes_client import ApiError
 from orchestrate.backends.kubernetes_evidence import MARKS, Container, EvidenceError, evidence_sha256, json_lines
 from orchestrate.backends.kubernetes_job import digest_of
-from orchestrate.backends.kubernetes_watch import Watch, is_running, termination_message
+from orchestrate.backends.kubernetes_watch import Watch, termination_message
 from orchestrate.backends.protocol import Fact
 
 __all__ = ["COLLECT_S", "Collector"]
@@ -28,6 +28,7 @@ COLLECT_S = 50.0
 _FETCH_S = 45.0
 _TAIL_S = 6.0
 _LAST_WORDS_S = 5.0
+_OUTAGE_S = 20.0
 
 
 @dataclass(slots=True)
@@ -53,9 +54,10 @@ class Collector:
         """Where the evidence is to be at the end."""
         self._into = evidence.with_name(f"{evidence.name}.arriving")
 
-    def advance(self, watch: Watch, pod: Object | None) -> tuple[Mapping[str, Any], ...]:
+    def advance(self, watch: Watch) -> tuple[Mapping[str, Any], ...]:
         """The new lines of progress; fetches and acknowledges the evidence as soon as it is sealed."""
-        if self.acknowledged or pod is None or not is_running(pod):
+        pod = watch.running_pod()
+        if self.acknowledged or pod is None:
             return ()
         container = Container(watch.api, watch.names.namespace, name_of(pod))
         progress: tuple[Mapping[str, Any], ...] = ()
@@ -105,6 +107,7 @@ class Collector:
                 raise EvidenceError(f"what arrived has the digest {found}, what was sealed {digest}")
             self.sealed, self.problem = digest, None
             self.tell({"kind": "evidence", "sha256": digest, "exit_code": self.payload_exit_code})
+            return  # that it is home is on the disk before the container is let go: the next call does that
         container.acknowledge(container.api.budget(_TAIL_S))
         self.acknowledged = True
 
@@ -116,22 +119,25 @@ class Collector:
 
     def _fetch_late(self, watch: Watch) -> None:
         """Wait for the seal of a payload that was told to end; without one, take what is there."""
-        budget = watch.api.budget(COLLECT_S)
-        pod: Object | None = None
+        budget, outage = watch.api.budget(COLLECT_S), watch.api.budget(_OUTAGE_S)
         while True:
             try:
                 watch.look(budget, tries=2)
-                pod = watch.pod()
             except ApiError as error:
                 self.problem = f"the pod can not be looked at: {error}"
-            if pod is not None and not is_running(pod):
-                self.problem = self.problem or "the container ended before its evidence was taken"
-                return
-            self.advance(watch, pod)
-            if self.sealed is not None or pod is None:
-                return
-            if budget.left() <= 0:
-                break
+                if outage.left() <= 0 or budget.left() <= 0:
+                    return
+            else:
+                pod = watch.running_pod()
+                if pod is None:
+                    self._from_before(watch.pod())
+                    return
+                self.advance(watch)
+                if self.sealed is not None:
+                    self.advance(watch)
+                    return
+                if budget.left() <= 0:
+                    break
             self.sleep(min(1.0, budget.left()))
         try:
             self._fetch(Container(watch.api, watch.names.namespace, name_of(pod)))
@@ -139,6 +145,15 @@ class Collector:
             self.problem = f"the evidence could not be fetched: {error}"
         else:
             self.problem = "the payload had not ended when its evidence was taken: it is not sealed"
+
+    def _from_before(self, pod: Object | None) -> None:
+        """Whether what an earlier process fetched is what the container sealed, by its last words."""
+        said, code = digest_of(termination_message(pod))
+        arrived = self._arrived()
+        if said is not None and arrived is not None and evidence_sha256(arrived) == said:
+            self.sealed, self.payload_exit_code, self.problem = said, code, None
+        else:
+            self.problem = self.problem or "the container ended before its evidence was taken"
 
     def _contradiction(self, watch: Watch) -> str | None:
         """Whether the container's last words name another digest. Nothing if it left none: its pod may be gone."""
@@ -150,7 +165,7 @@ class Collector:
             except ApiError:
                 return None
             message = termination_message(watch.pod())
-            if message is None and not is_running(watch.pod()):
+            if message is None and watch.running_pod() is None:
                 return None
             self.sleep(min(0.5, budget.left()))
         said, _ = digest_of(message)

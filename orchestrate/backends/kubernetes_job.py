@@ -14,7 +14,9 @@ from orchestrate.backends.kubernetes_api import Object, labels_of
 from orchestrate.backends.protocol import Fact, Ownership, Request
 from orchestrate.clock import from_wire
 from orchestrate.errors import BackendError, UnsatisfiableError
+from orchestrate.render.archive import HarnessArchive
 from orchestrate.render.image import parse_image
+from orchestrate.render.kubernetes import QUEUE_LABEL
 from orchestrate.render.ownership import PREFIX
 from orchestrate.render.rendered import Rendered, render
 from orchestrate.render.request import Accelerators, Corpus, RenderRequest, Toleration
@@ -88,6 +90,19 @@ class Wanted:
         """Of the YAML of all documents."""
         return hashlib.sha256(self.rendered.text.encode("utf-8")).hexdigest()
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked for, for a receipt or a case."""
+        image, pod = self.rendered.image, self.job["spec"]["template"]["spec"]
+        asked = {
+            "accelerators": self.names.accelerators,
+            "image": None if image is None else image.text,
+            "queue": self.job["metadata"]["labels"].get(QUEUE_LABEL),
+            "priority_class": pod.get("priorityClassName"),
+            "node_selector": pod.get("nodeSelector"),
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
     def config_maps(self, job: Object) -> tuple[Object, ...]:
         """The ConfigMaps, owned by `job` as the API gave it back: they go when it goes, also by its TTL."""
         owner = {
@@ -103,9 +118,18 @@ class Wanted:
 
 
 def wanted(
-    request: Request, settings: Mapping[str, Any], ownership: Ownership, *, namespace: str, server: str, context: str
+    request: Request,
+    settings: Mapping[str, Any],
+    ownership: Ownership,
+    *,
+    namespace: str,
+    server: str,
+    context: str,
+    archive: HarnessArchive | None = None,
 ) -> Wanted:
-    """Render the Job of a run. The same arguments give the same bytes.
+    """Render the Job of a run, with the harness in `archive` or the one beside this package.
+
+    The same arguments give the same bytes.
 
     Raises:
         UsageError: an option does not fit its field, or the deadline leaves no time for the cells.
@@ -145,7 +169,7 @@ def wanted(
         priority_class=settings.get("priority_class"),
         sink=settings.get("sink"),
     )
-    rendered = render(Backend.K8S, made)
+    rendered = render(Backend.K8S, made, archive=archive)
     documents = [document.tree["metadata"]["name"] for document in rendered.documents]
     names = Names(
         namespace=namespace,

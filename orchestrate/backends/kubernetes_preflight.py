@@ -107,11 +107,19 @@ def refused(case: Case) -> BackendError:
         case Verdict.CAPACITY:
             return CapacityError(cause, remedy="try again later, or wait with --wait MINUTES", case=case)
         case Verdict.UNSATISFIABLE:
-            remedy = "change the request, or have the cluster changed: waiting does not help"
+            remedy = _REMEDIES.get(
+                found.reason, "change the request, or have the cluster changed; waiting does not help"
+            )
             return UnsatisfiableError(cause, remedy=remedy, case=case)
         case _:
             remedy = "look at the cluster; `orchestrate audit` shows what is left there"
             return BackendError(cause, remedy=remedy, answer=offer.detail, case=case)
+
+
+_REMEDIES = {
+    Reason.UNKNOWN_KIND: "name the kind that is there, or --accelerators any:N, or the nodes with --node-selector",
+    Reason.DENIED: "have the Role of docs/kubernetes.md bound to you there",
+}
 
 
 def case_of(error: ApiError, asked: Mapping[str, Any], where: str) -> Case:

@@ -36,12 +36,14 @@ class Watch:
     sees_quotas: bool = False
     sees_workloads: bool = False
     seen: Seen | None = None
+    _present: frozenset[str] = frozenset()
 
     def look(self, budget: Budget, *, tries: int = 1, events: bool = False, cluster: bool = False) -> Seen:
         """The Job, then its pods; `events` and the `cluster` (nodes, quotas) if asked for. `ApiError` if it fails."""
         found = self.api.find(Kind.JOB, self.names.namespace, self.names.job, budget)
         job = found if found is not None and uid_of(found) == self.uid else None
         pods = self.pods(budget, tries)
+        self._present = frozenset(uid_of(pod) for pod in pods)
         now = Seen(
             job,
             job_gone=job is None,
@@ -65,6 +67,11 @@ class Watch:
     def pod(self) -> Object | None:
         """The newest pod, as it was last seen."""
         return None if self.seen is None else newest_pod(self.seen)
+
+    def running_pod(self) -> Object | None:
+        """The newest pod if the last look still found it and its container runs: a command can be run in it."""
+        pod = self.pod()
+        return pod if pod is not None and uid_of(pod) in self._present and is_running(pod) else None
 
     def _events(self, pods: tuple[Object, ...], budget: Budget, tries: int) -> tuple[Object, ...]:
         path = f"/api/v1/namespaces/{self.names.namespace}/events"

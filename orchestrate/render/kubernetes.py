@@ -13,13 +13,15 @@ from orchestrate.render.request import RenderRequest, Toleration
 from orchestrate.render.schema import check_manifest
 from orchestrate.render.text import escape_dollars
 
-__all__ = ["render_job", "sink_claim", "template_image"]
+__all__ = ["QUEUE_LABEL", "render_job", "sink_claim", "template_image"]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Names the LocalQueue of Kueue that a Job waits in."""
 
 _CORPUS_MOUNT = "/corpus"
 _SINK_MOUNT = "/sink"
 _GPU = "nvidia.com/gpu"
 _GPU_PRODUCT = "nvidia.com/gpu.product"
-_QUEUE = "kueue.x-k8s.io/queue-name"
 _CLAIM = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -41,7 +43,7 @@ def render_job(request: RenderRequest, template: Tree, archive: HarnessArchive) 
     spec["ttlSecondsAfterFinished"] = request.ttl_s
     spec["template"]["metadata"]["labels"].update(kubernetes_labels(request))
     if request.queue is not None:  # Kueue lets it go on; without Kueue it would start unmanaged, so it is held
-        tree["metadata"]["labels"][_QUEUE] = request.queue
+        tree["metadata"]["labels"][QUEUE_LABEL] = request.queue
         spec["suspend"] = True
     _set_pod(spec["template"]["spec"], request, [config_map["metadata"]["name"] for config_map in maps])
     _set_container(spec["template"]["spec"]["containers"][0], request, archive)
