@@ -11,7 +11,7 @@ import pytest
 from k8s_bed import EmulatorBed, until, why_no_containers
 
 from orchestrate.backends.kubernetes import KubernetesBackend
-from orchestrate.backends.kubernetes_client import connect
+from orchestrate.backends.kubernetes_client import NO_ANSWER, ApiError, connect
 from orchestrate.backends.protocol import JobState, Ownership, Request
 from orchestrate.render.archive import HarnessArchive
 
@@ -170,3 +170,69 @@ def site(bed, tmp_path):
             options["gracePeriodSeconds"] = 0
             made.send("DELETE", f"{path}/{each['metadata']['name']}", options)
     until(lambda: not made.left(), "the namespace to be empty")
+
+
+class Clock:
+    """Time that passes when somebody sleeps or waits for an answer that does not come."""
+
+    def __init__(self):
+        self.time = 1000.0
+
+    def __call__(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.time += seconds
+        time.sleep(min(seconds, 0.01))
+
+
+class Faulty:
+    """A transport whose calls fail as `fails(method, path, n)` says, n counting the calls of one kind from 1.
+
+    `before` fails without acting, `after` acts and loses the answer; anything else is an `ApiError` that is raised.
+    """
+
+    def __init__(self, transport, fails, clock):
+        self.transport, self.fails, self.clock = transport, fails, clock
+        self.server, self.context, self.namespace = transport.server, transport.context, transport.namespace
+        self.calls = []
+
+    def send(self, method, path, query, body, timeout_s):
+        return self._call(method, path, lambda: self.transport.send(method, path, query, body, timeout_s))
+
+    def run(self, namespace, pod, container, command, write, timeout_s):
+        act = lambda: self.transport.run(namespace, pod, container, command, write, timeout_s)  # noqa: E731
+        return self._call("EXEC", command[2][:20], act)
+
+    def _call(self, method, path, act):
+        call = (method, path)
+        self.calls.append(call)
+        match self.fails(method, path, self.calls.count(call)):
+            case None:
+                return act()
+            case "before":
+                self.clock.time += 1
+                raise ApiError(NO_ANSWER, "Reset", "the connection was reset")
+            case "after":
+                act()
+                self.clock.time += 1
+                raise ApiError(NO_ANSWER, "Timeout", "the answer did not come in time")
+            case error:
+                raise error
+
+
+@pytest.fixture
+def faulty(site):
+    """`faulty(fails, code)` is a backend on the bed whose calls fail so, and its transport."""
+
+    def make(fails, code="sys.exit(0)", ownership=None, **settings):
+        clock = Clock()
+        transport = Faulty(connect(None, site.environ), fails, clock)
+        settings = {"namespace": site.bed.namespace, "accelerators": "H200:4", "provision_timeout_s": 60} | settings
+        backend = KubernetesBackend(
+            ownership or site.ownership(), settings, lambda _context: transport,
+            archive=archive_of(code), clock=clock, sleep=clock.sleep, now=clock,
+        )  # fmt: skip
+        return backend, transport
+
+    return make
