@@ -33,7 +33,8 @@ class KeptLog:
             return
         self._at = self.clock()
         path = f"{Kind.POD.path(watch.names.namespace, name_of(pod))}/log"
-        query = {"tailLines": str(_LINES), "limitBytes": str(_BYTES)}  # the limit alone keeps the beginning, not the end
+        # The limit alone would keep the beginning, not the end.
+        query = {"tailLines": str(_LINES), "limitBytes": str(_BYTES)}
         try:
             self.text = watch.api.text(path, watch.api.budget(_CALL_S), query) or self.text
         except ApiError:
