@@ -21,6 +21,7 @@ __all__ = [
     "removal",
     "resource_name",
     "selector",
+    "slurm_comment",
 ]
 
 PREFIX = "orchestrate/"
@@ -40,6 +41,13 @@ def cloud_labels(request: RenderRequest) -> dict[str, str]:
 def kubernetes_annotations(request: RenderRequest) -> dict[str, str]:
     """What a label can not hold whole."""
     return {f"{PREFIX}run-id": request.run_id, f"{PREFIX}owner": request.owner}
+
+
+def slurm_comment(request: RenderRequest) -> str:
+    """The comment of a Slurm job: every mark in one word, since SkyPilot hands it to `sbatch` without quotes."""
+    facts = _facts(request)
+    marks = {"run": facts["run-id"], "owner": facts["owner"], "token": facts["token"], "expires": facts["expires"]}
+    return "orchestrate/1," + ",".join(f"{key}={label_value(value)}" for key, value in marks.items())
 
 
 def resource_name(request: RenderRequest) -> str:

@@ -70,7 +70,7 @@ def _refuse_foreign_fields(backend: Backend, request: RenderRequest) -> None:
             "--queue": request.queue,
             "--priority-class": request.priority_class,
         },
-        Backend.K8S: {"--infra": request.infra, "--workdir": request.workdir},
+        Backend.K8S: {"--infra": request.infra, "--workdir": request.workdir, "--python": request.python},
     }
     for option, value in foreign[backend].items():
         if value is not None:

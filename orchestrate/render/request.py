@@ -113,7 +113,7 @@ class RenderRequest:
     `queue` (of Kueue) and `priority_class` are Kubernetes' alone. `sink` is where a copy of the evidence outlives the
     node: `pvc:CLAIM[/FOLDER]` on Kubernetes. `node_selector` and `tolerations` replace the template's; None keeps
     them, with the GPU product that `accelerators` names. `slots` is how many GPUs the node must have, or ranks at a
-    time on a CPU; None keeps the template's.
+    time on a CPU; None keeps the template's. `python` is the interpreter on the node, SkyPilot's alone.
 
     Raises `UsageError` where a value does not fit its field.
     """
@@ -141,6 +141,7 @@ class RenderRequest:
     infra: str | None = None
     workdir: str | None = None
     harness_mount: str | None = None
+    python: str | None = None
     namespace: str | None = None
     node_selector: tuple[tuple[str, str], ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
@@ -186,7 +187,11 @@ class RenderRequest:
                 raise UsageError(
                     f"node selector {key[:100]!r}={value[:100]!r} is no label", remedy="give KEY=VALUE in label syntax"
                 )
-        for option, path in (("--workdir", self.workdir), ("the harness's folder", self.harness_mount)):
+        for option, path in (
+            ("--workdir", self.workdir),
+            ("the harness's folder", self.harness_mount),
+            ("--python", self.python),
+        ):
             if path is not None:
                 require_text(option, path)
 

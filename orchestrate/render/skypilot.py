@@ -6,7 +6,7 @@ import math
 
 from orchestrate.errors import UsageError
 from orchestrate.render.document import Document, Tree, clone, dump
-from orchestrate.render.ownership import cloud_labels, kubernetes_labels, resource_name
+from orchestrate.render.ownership import cloud_labels, kubernetes_labels, resource_name, slurm_comment
 from orchestrate.render.request import RenderRequest
 from orchestrate.render.schema import check_task
 
@@ -86,6 +86,8 @@ def _set_envs(envs: Tree, request: RenderRequest) -> None:
     if request.slots is not None:
         envs["PROCS"] = str(request.slots)
     envs["JOB_LIMIT_S"] = str(request.job_limit_s)
+    if request.python is not None:
+        envs["PYTHON"] = request.python
     envs["EVIDENCE_DIR"] = f"evidence/{resource_name(request)}"
     if request.corpus is not None and request.corpus.sha256 is not None:
         envs["CORPUS_SHA256"] = request.corpus.sha256
@@ -93,5 +95,7 @@ def _set_envs(envs: Tree, request: RenderRequest) -> None:
 
 def _set_caps(config: Tree, request: RenderRequest) -> None:
     config["slurm"]["sbatch_options"]["time"] = math.ceil(request.deadline_s / 60)
+    if request.token is not None and request.expires_at is not None:
+        config["slurm"]["sbatch_options"]["comment"] = slurm_comment(request)
     config["kubernetes"]["pod_config"]["spec"]["activeDeadlineSeconds"] = request.deadline_s
     config["kubernetes"]["custom_metadata"]["labels"].update(kubernetes_labels(request))
