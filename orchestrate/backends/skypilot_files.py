@@ -64,7 +64,7 @@ class SlurmFiles:
             found = [each for each in self.login.folders_of(self.known.cluster) if each.startswith(_CLUSTERS)]
             if len(found) != 1:
                 raise BackendError(
-                    f"{len(found)} folders of {self.known.cluster} lie on the Slurm cluster, so there is nothing to fetch",
+                    f"{len(found)} folders of {self.known.cluster} lie on the Slurm cluster: nothing to fetch",
                     remedy="the cluster was deleted before its evidence was fetched; launch again",
                 )
             self.known.learn(on_cloud=found[0].removeprefix(_CLUSTERS))

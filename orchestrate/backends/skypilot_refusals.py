@@ -1,4 +1,4 @@
-"""Why SkyPilot did not give a cluster, as an error with its case: what was asked for, each place tried, what is free."""
+"""Why SkyPilot gave no cluster, as an error with its case: what was asked for, each place tried, what is free."""
 
 from __future__ import annotations
 

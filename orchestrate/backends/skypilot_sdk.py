@@ -121,7 +121,7 @@ class SkyPilotSdk:
         sky, _ = _modules()
         from sky.utils import registry  # noqa: PLC0415  # lazily, as everything of SkyPilot
 
-        cloud = registry.CLOUD_REGISTRY.from_str(infra)
+        cloud: Any = registry.CLOUD_REGISTRY.from_str(infra)
         wanted = {sky.clouds.CloudImplementationFeatures.AUTODOWN}
         try:
             cloud.check_features_are_supported(sky.Resources(cloud=cloud), wanted)
@@ -197,7 +197,8 @@ class SkyPilotSdk:
 
 
 def _modules() -> tuple[Any, Any]:
-    import sky  # noqa: PLC0415  # takes seconds; only a run on this backend pays them
     from sky.client import sdk  # noqa: PLC0415
+
+    import sky  # noqa: PLC0415  # takes seconds; only a run on this backend pays them
 
     return sky, sdk

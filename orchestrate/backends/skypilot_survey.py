@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from orchestrate.backends.protocol import Outcome
@@ -51,15 +52,14 @@ class SkySurveyor:
         unknown: list[str] = []
         self._ask("SkyPilot's server", looked, unknown, lambda: self._at_server(found))
         for login in self.logins:
-            self._ask(
-                f"Slurm cluster {login.cluster}", looked, unknown, lambda login=login: self._on_slurm(login, found)
-            )
+            question = partial(self._on_slurm, login, found)
+            self._ask(f"Slurm cluster {login.cluster}", looked, unknown, question)
         return Survey(
             tuple(self._owned(cluster, each) for cluster, each in sorted(found.items())), tuple(looked), tuple(unknown)
         )
 
     def reap(self, owned: OwnedResources) -> tuple[str, ...]:
-        """See `Surveyor`. Only the cluster of exactly that name goes: the name is the mark, and is never in use twice."""
+        """See `Surveyor`. Only the cluster of exactly that name goes: its name is its mark, and is never used twice."""
         cluster = str(owned.handle["cluster"])
         if marks_of_name(cluster) is None:
             return (f"{cluster} is no name of ours",)

@@ -97,7 +97,7 @@ class Watch:
         """The job's status when an answer has come, None while none has."""
         try:
             return self._ask()
-        except Exception as error:  # noqa: BLE001  # SkyPilot's exceptions have no common base
+        except Exception as error:  # SkyPilot's exceptions have no common base
             self._request = None
             now = self.clock()
             self._trouble = self._trouble or (now, error)
@@ -155,8 +155,8 @@ class Watch:
             name = _signal_name(code - 128)
             fault = f"the payload's top process was killed from outside ({name})"
             return JobStatus(JobState.ENDED, signal=name, progress=progress, fault=fault)
-        fault = f"`timeout` could not start the payload (exit {code})" if code in {125, 126, 127} else None
-        return JobStatus(JobState.ENDED, exit_code=code, progress=progress, fault=fault)
+        fault_of_start = f"`timeout` could not start the payload (exit {code})" if code in {125, 126, 127} else None
+        return JobStatus(JobState.ENDED, exit_code=code, progress=progress, fault=fault_of_start)
 
 
 def _parsed(line: bytes) -> Mapping[str, Any] | None:
