@@ -64,7 +64,8 @@ class Place(Protocol):
 
 def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: Place) -> SkyPilotBackend:
     """The backend of one run; imports nothing of SkyPilot yet."""
-    return SkyPilotBackend(ownership, SkySettings.parse(settings), SkyPilotSdk(), place.home)
+    chosen = SkySettings.parse(settings)
+    return SkyPilotBackend(ownership, chosen, SkyPilotSdk(), _login_of(chosen, place.home), place.home)
 
 
 def open_surveyor(settings: Mapping[str, Any], place: Place | None = None) -> SkySurveyor:
@@ -75,7 +76,7 @@ def open_surveyor(settings: Mapping[str, Any], place: Place | None = None) -> Sk
 
 
 class SkyPilotBackend:
-    """One run through SkyPilot. `home` is where `~/.slurm/config` is looked for."""
+    """One run through SkyPilot. `login` is the direct way to its Slurm cluster, None where there is none."""
 
     name = "sky"
     teardown_reserve_s = 900.0
@@ -86,6 +87,7 @@ class SkyPilotBackend:
         ownership: Ownership,
         settings: SkySettings,
         sdk: Sdk,
+        login: SlurmLogin | None,
         home: Path | None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -97,7 +99,7 @@ class SkyPilotBackend:
         self._clock = clock
         self._pause = pause
         self._known = Known(cluster_name(ownership.token, ownership.expires_at))
-        self._login = _login_of(settings, home)
+        self._login = login
         self._files: Files = (
             ServerFiles(self._calls, self._known, home) if self._login is None else SlurmFiles(self._login, self._known)
         )
@@ -181,6 +183,8 @@ class SkyPilotBackend:
         job = self._known.job
         if job is None:
             return (self._step("cancel-job", Outcome.NOTHING_THERE, "no job is known"),)
+        if self._watch.ended:
+            return (self._step("cancel-job", Outcome.NOTHING_THERE, "the job has ended"),)
         sdk, cluster = self._calls.sdk, self._known.cluster
         try:
             if self._login is not None and not self._login.jobs_of(cluster):

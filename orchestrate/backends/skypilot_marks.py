@@ -1,12 +1,13 @@
 """Who a SkyPilot cluster belongs to, in the two fields that every infra keeps, and in the one that Slurm has besides.
 
 SkyPilot names a cluster's resources after the cluster: on Slurm the job is `NAME-USERHASH`. The cluster's name
-therefore carries token and expiry, in 29 characters, which no infra cuts. Slurm's comment, which SkyPilot lets a task
-set, carries run, owner, whole token and expiry.
+therefore carries token and expiry, in 29 characters, which no infra cuts: the token by the first digits of its SHA-256,
+since names end up in receipts. Slurm's comment, which SkyPilot lets a task set, carries run, owner, token and expiry.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,9 +29,9 @@ _COMMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What could be read from the fields of a resource. `token` may be its first digits; `run_id` and `owner` empty."""
+    """What could be read from the fields of a resource: `token_digest` are the digits that a name has of the token."""
 
-    token: str
+    token_digest: str
     expires_at: str
     run_id: str = ""
     owner: str = ""
@@ -41,7 +42,7 @@ def cluster_name(token: str, expires_at: str) -> str:
     at = from_wire(expires_at)
     if at.second or at.microsecond:
         at = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
-    return f"{_PREFIX}-{token[:_TOKEN_DIGITS]}-{at:%y%m%d%H%M}"
+    return f"{_PREFIX}-{_digest(token)}-{at:%y%m%d%H%M}"
 
 
 def marks_of_name(name: str) -> Marks | None:
@@ -70,4 +71,8 @@ def marks_of_comment(comment: str) -> Marks | None:
         at = datetime.strptime(match["expires"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return Marks(match["token"], to_wire(at), match["run"], match["owner"])
+    return Marks(_digest(match["token"]), to_wire(at), match["run"], match["owner"])
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()[:_TOKEN_DIGITS]

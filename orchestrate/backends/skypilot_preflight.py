@@ -72,17 +72,23 @@ class PreflightCheck:
             ) from error
 
     def _check_infra(self) -> None:
-        if not self.settings.kind:
+        kind = self.settings.kind
+        if not kind or kind in self._enabled():
             return
-        found = self._asked(
-            "asking for its infras", lambda: self.calls.result("infras", self.calls.sdk.enabled_infra, REQUEST_S)
-        )
-        enabled = sorted(str(name).lower() for name in found or ())
-        if self.settings.kind not in enabled:
+        # The server remembers its last check; a new one has made none.
+        calls = self.calls
+        self._asked("checking its infra", lambda: calls.result("infra", lambda: calls.sdk.check(kind), REQUEST_S))
+        enabled = self._enabled()
+        if kind not in enabled:
             raise UnsatisfiableError(
-                f"SkyPilot's server has no access to {self.settings.kind}; it has {', '.join(enabled) or 'no infra'}",
-                remedy=f"set it up and run `sky check {self.settings.kind}`, or name another --infra",
+                f"SkyPilot's server has no access to {kind}; it has {', '.join(enabled) or 'no infra'}",
+                remedy=f"set it up and run `sky check {kind}`, or name another --infra",
             )
+
+    def _enabled(self) -> list[str]:
+        calls = self.calls
+        found = self._asked("asking for its infras", lambda: calls.result("infras", calls.sdk.enabled_infra, REQUEST_S))
+        return sorted(str(name).lower() for name in found or ())
 
     def _optimize(self, task: Any) -> None:
         try:

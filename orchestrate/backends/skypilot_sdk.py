@@ -7,6 +7,7 @@ call: `orchestrate.backends.skypilot_calls` does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +45,9 @@ class Sdk(Protocol):
 
     def enabled_infra(self) -> str:
         """Request for the names of the infras that the server has credentials for."""
+
+    def check(self, infra: str) -> str:
+        """Request that looks for the credentials of an infra anew."""
 
     def can_autodown(self, infra: str) -> bool:
         """Whether a cluster on that kind of infra can delete itself."""
@@ -110,11 +114,15 @@ class SkyPilotSdk:
     def parse(self, tree: Mapping[str, Any]) -> Any:
         """See `Sdk`."""
         sky, _ = _modules()
-        return sky.Task.from_yaml_config(dict(tree))
+        return sky.Task.from_yaml_config(deepcopy(tree))  # it takes the tree apart
 
     def enabled_infra(self) -> str:
         """See `Sdk`."""
         return str(_modules()[1].enabled_clouds())
+
+    def check(self, infra: str) -> str:
+        """See `Sdk`."""
+        return str(_modules()[1].check((infra,), verbose=False))
 
     def can_autodown(self, infra: str) -> bool:
         """See `Sdk`."""

@@ -105,7 +105,7 @@ class SkySurveyor:
             cluster = job.name[:-_HASH_LENGTH] if marks_of_name(job.name) is None else job.name
             named, told = marks_of_name(cluster), marks_of_comment(job.comment)
             # A name can be a coincidence or a copy; name and comment that agree on the token are ours.
-            if not job.is_there or named is None or told is None or not told.token.startswith(named.token):
+            if not job.is_there or named is None or told is None or told.token_digest != named.token_digest:
                 continue
             each = found.setdefault(cluster, _Found(told))
             each.marks = told
@@ -143,7 +143,7 @@ def _with_labels(marks: Marks, labels: Any) -> Marks:
     """`marks` with what the labels of the task tell besides."""
     known = labels if isinstance(labels, dict) else {}
     return Marks(
-        marks.token,
+        marks.token_digest,
         marks.expires_at,
         run_id=str(known.get("orchestrate-run-id") or ""),
         owner=str(known.get("orchestrate-owner") or ""),

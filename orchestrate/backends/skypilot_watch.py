@@ -33,13 +33,17 @@ _TIMEOUT_CODE = 124
 
 @dataclass(slots=True)
 class Watch:
-    """Polls one job. Nothing blocks for the server's answer: it is a request there, and each poll looks at it."""
+    """Polls one job. Nothing blocks for the server's answer: it is a request there, and each poll looks at it.
+
+    `ended` says that the job's own status was a terminal one.
+    """
 
     calls: Calls
     known: Known
     files: Files
     login: SlurmLogin | None
     clock: Callable[[], float] = time.monotonic
+    ended: bool = False
     _offset: int = 0
     _torn: bytes = b""
     _request: str | None = None
@@ -57,6 +61,7 @@ class Watch:
             return JobStatus(JobState.ENDED, progress=progress, fault=gone[0], by_cap=gone[1])
         status = self._status()
         if status in _ENDED:
+            self.ended = True
             return self._ended(str(status), (*progress, *self._progress()))
         running = status == "RUNNING" or self._offset > 0
         if running and self._running_since is None:

@@ -13,21 +13,50 @@ SkyPilot waits for a busy Slurm for a day without `provision_timeout`; on the no
 
 import os
 import pwd
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
+from slurm_machine import (
+    SBIN,
+    all_pids,
+    environ_of,
+    free_port,
+    is_server,
+    node_python,
+    pids_of_user,
+    pids_titled,
+    port_is_open,
+    program_path,
+    same_disk,
+    script,
+    strike,
+    user_exists,
+    uv_path,
+    wait,
+)
+
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "openssh-server", "rsync")
-PROGRAMS = ("slurmctld", "slurmd", "squeue", "scancel", "sinfo", "munged", "mungekey", "sshd", "rsync", "useradd", "mknod")
+PROGRAMS = (
+    "slurmctld",
+    "slurmd",
+    "squeue",
+    "scancel",
+    "sinfo",
+    "munged",
+    "mungekey",
+    "sshd",
+    "rsync",
+    "useradd",
+    "mknod",
+)
 USER = "orcbed"
 CLUSTER = "bed"
 GPUS = 4
-SBIN = "/usr/sbin:/sbin"
 
 
 def why_not():
@@ -97,8 +126,9 @@ class SlurmBed:
 
     def down(self):
         """End everything by its id, and remove the user. Every step is tried."""
-        steps = (self.stop_api_server, self.cancel_everything, *(lambda name=name: self.stop(name) for name in DAEMONS[::-1]),
-                 self._end_users_processes, self._remove_user, self._remove_shared)  # fmt: skip
+        daemons = [partial(self.stop, name) for name in DAEMONS[::-1]]
+        steps = (self.stop_api_server, self.cancel_everything, *daemons, self._end_users_processes, self._remove_user,
+                 self._remove_shared)  # fmt: skip
         problems = []
         for step in steps:
             try:
@@ -112,7 +142,12 @@ class SlurmBed:
         """Start one daemon in the foreground, as our child."""
         log = (self.folder / "log" / f"{name}.out").open("ab")
         self.processes[name] = subprocess.Popen(
-            self._command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environ, start_new_session=True
+            self._command(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self.environ,
+            start_new_session=True,
         )
         log.close()
 
@@ -128,7 +163,7 @@ class SlurmBed:
             process.kill()
             process.wait(15)
         if name == "sshd":
-            for pid in pids_with_parent_gone(f"sshd: {USER}"):
+            for pid in pids_titled(f"sshd: {USER}"):
                 os.kill(pid, signal.SIGTERM)
 
     def run(self, *command, check=True, limit_s=30):
@@ -209,21 +244,28 @@ class SlurmBed:
             case "slurmd":
                 return [program_path("slurmd"), "-D", "-f", conf]
             case "sshd":
-                return [program_path("sshd"), "-D", "-f", str(folder / "ssh/sshd_config"), "-E", str(folder / "log/sshd.log")]
+                return [
+                    program_path("sshd"),
+                    "-D",
+                    "-f",
+                    str(folder / "ssh/sshd_config"),
+                    "-E",
+                    str(folder / "log/sshd.log"),
+                ]
 
     def _make_user(self):
-        if not user_exists():
+        if not user_exists(USER):
             # `*` and not `!`: sshd without PAM refuses a user whose password is locked.
             self.run("useradd", "--no-create-home", "-d", str(self.home), "-s", "/bin/bash", "-p", "*", USER)
         self.home.mkdir()
         (self.home / ".ssh").mkdir(mode=0o700)
 
     def _remove_user(self):
-        if user_exists():
+        if user_exists(USER):
             self.run("userdel", USER)
 
     def _end_users_processes(self):
-        if not user_exists():
+        if not user_exists(USER):
             return
         uid = pwd.getpwnam(USER).pw_uid
         for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -285,7 +327,9 @@ NodeName={self.host} NodeAddr=127.0.0.1 CPUs=64 RealMemory=262144 Gres=gpu:H200:
 PartitionName=gpu Nodes={self.host} Default=YES MaxTime=1-00:00:00 DefaultTime=01:00:00 State=UP
 """)
         last = GPUS - 1
-        (folder / "gres.conf").write_text(f"NodeName={self.host} Name=gpu Type=H200 File={folder}/dev/h200_[0-{last}]\n")
+        (folder / "gres.conf").write_text(
+            f"NodeName={self.host} Name=gpu Type=H200 File={folder}/dev/h200_[0-{last}]\n"
+        )
         self.run(program_path("mungekey"), "--create", f"--keyfile={folder / 'munge/key'}")
 
     def _write_ssh(self):
@@ -322,7 +366,7 @@ Subsystem sftp internal-sftp
 args=(); for a in "$@"; do [ "$a" = 3.10 ] && a={node_python()}; args+=("$a"); done
 exec {binaries}/uv-real "${{args[@]}}"
 """)  # fmt: skip
-        install = f'mkdir -p "$UV_INSTALL_DIR" && cp {binaries}/uv-offline "$UV_INSTALL_DIR/uv" && chmod 755 "$UV_INSTALL_DIR/uv"'
+        install = f'mkdir -p "$UV_INSTALL_DIR" && cp -p {binaries}/uv-offline "$UV_INSTALL_DIR/uv"'
         script(binaries / "curl", f"""\
 for a in "$@"; do if [ "$a" = https://astral.sh/uv/install.sh ]; then
   if [ -e {binaries}/broken ]; then echo 'echo no uv today >&2; exit 7'; exit 0; fi
@@ -372,7 +416,9 @@ slurm:
             packages = Path(torch.__file__).parents[1]
             if not self._user_can_read(packages / "torch" / "__init__.py"):
                 copy = self.folder / "site-packages"
-                self.run("cp", "-al" if same_disk(packages, self.folder) else "-a", str(packages), str(copy), limit_s=300)
+                self.run(
+                    "cp", "-al" if same_disk(packages, self.folder) else "-a", str(packages), str(copy), limit_s=300
+                )
                 packages = copy
             python = self._readable_python()
             script(wrapper, f'export PYTHONPATH="{packages}${{PYTHONPATH:+:$PYTHONPATH}}"\nexec {python} "$@"\n')
@@ -397,111 +443,3 @@ slurm:
 
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "sshd")
-
-
-def wait(condition, what, *, limit_s=30):
-    """Wait until `condition()` is true and return it; `AssertionError` names `what` after `limit_s`."""
-    end = time.monotonic() + limit_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() >= end:
-            raise AssertionError(f"no {what} within {limit_s}s")
-        time.sleep(0.1)
-
-
-def program_path(name):
-    """Where a program is, also one that only root's PATH has."""
-    return shutil.which(name) or shutil.which(name, path=SBIN)
-
-
-def uv_path():
-    """uv beside this interpreter, or on the PATH."""
-    beside = Path(sys.executable).parent / "uv"
-    return str(beside) if beside.is_file() else shutil.which("uv")
-
-
-def node_python():
-    """An interpreter of the system, which every user can run."""
-    return shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
-
-
-def script(path, text):
-    path.write_text(f"#!/bin/bash\n{text}")
-    path.chmod(0o755)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def port_is_open(port):
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def same_disk(one, other):
-    return one.stat().st_dev == other.stat().st_dev
-
-
-def user_exists():
-    try:
-        pwd.getpwnam(USER)
-    except KeyError:
-        return False
-    return True
-
-
-def all_pids():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def pids_of_user(uid):
-    found = []
-    for pid in all_pids():
-        try:
-            status = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
-        except OSError:
-            continue
-        if re.search(rf"^Uid:\s+{uid}\s", status, re.MULTILINE) and not re.search(r"^State:\s+Z", status, re.MULTILINE):
-            found.append(pid)
-    return found
-
-
-def pids_with_parent_gone(title):
-    """sshd's sessions, which outlive their listener; by the title that they give themselves."""
-    found = []
-    for pid in all_pids():
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
-        if command.startswith(title):
-            found.append(pid)
-    return found
-
-
-def environ_of(pid):
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def is_server(pid):
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return b"sky" in command.lower() and b"orchestrate" not in command
-
-
-def strike(pid, signum):
-    try:
-        os.kill(pid, signum)
-    except ProcessLookupError:
-        return

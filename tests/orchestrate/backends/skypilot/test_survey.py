@@ -1,0 +1,55 @@
+"""An audit without local state: found by marks alone, reaped exactly, neighbours left alone."""
+
+from orchestrate.backends.skypilot_calls import Calls
+from orchestrate.backends.skypilot_survey import SkySurveyor
+
+
+def surveyor(bed):
+    sdk = bed.backend()._calls.sdk
+    calls = Calls(sdk, bed.clock)
+    calls._warm = True
+    return SkySurveyor(calls, (bed.backend()._login,), "slurm/bed", pause=bed.clock.pause)
+
+
+def test_a_run_is_found_with_owner_expiry_and_gpus_and_reaped_whole(bed):
+    bed.forward(bed.backend())
+    found = surveyor(bed).survey()
+    assert not found.unknown
+    (owned,) = found.owned
+    assert (owned.run_id, owned.owner, owned.gpus, owned.where) == (bed.ownership.run_id, "ann", 4, "slurm/bed")
+    assert owned.expires_at == "2026-11-30T22:44:10.000Z"
+    assert surveyor(bed).reap(owned) == ()
+    assert not bed.world.jobs
+    assert not bed.world.clusters
+
+
+def test_an_allocation_that_skypilot_forgot_is_found_and_reaped(bed):
+    bed.forward(bed.backend())
+    bed.world.clusters.clear()
+    (owned,) = surveyor(bed).survey().owned
+    assert owned.items[0].startswith("Slurm job")
+    assert surveyor(bed).reap(owned) == ()
+    assert not bed.world.jobs
+
+
+def test_a_name_alone_is_no_proof(bed):
+    token = bed.ownership.token
+    names = {
+        f"{bed.cluster}-fcd1e5cf": "",  # a copied name
+        "orc-0123456789abcd-2611302245-fcd1e5cf":  # ours by its form, with another run's comment
+            f"orchestrate/1,run=r1,owner=ann,token={token},expires=20261130T224410Z",
+        "training": f"orchestrate/1,run=r1,owner=ann,token={token},expires=20261130T224410Z",
+    }  # fmt: skip
+    for name, comment in names.items():
+        bed.world.add_job(name, comment=comment)
+    assert surveyor(bed).survey().owned == ()
+
+
+def test_what_can_not_be_asked_is_unknown_and_the_rest_is_told(bed):
+    bed.forward(bed.backend())
+    bed.world.scheduler_up = False
+    found = surveyor(bed).survey()
+    assert found.unknown[0].startswith("Slurm cluster bed could not be asked")
+    assert len(found.owned) == 1
+    left = surveyor(bed).reap(found.owned[0])
+    assert left
