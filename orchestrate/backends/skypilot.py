@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from orchestrate.backends.catalogue import BackendPlace
 from orchestrate.backends.protocol import (
     Acquisition,
     CensusPath,
@@ -49,30 +50,20 @@ from orchestrate.backends.slurm_login import SlurmLogin, hosts_of, slurm_config
 from orchestrate.clock import from_wire, to_wire, utc_now
 from orchestrate.errors import BackendError
 from orchestrate.render.rendered import Rendered
-from orchestrate.user import home_folder
 
-__all__ = ["Place", "SkyPilotBackend", "open_backend", "open_surveyor"]
-
-
-class Place(Protocol):
-    """What this backend needs to know of the place where it is opened."""
-
-    @property
-    def home(self) -> Path | None:
-        """The home folder, where SkyPilot and Slurm keep their configuration."""
+__all__ = ["SkyPilotBackend", "open_backend", "open_surveyor"]
 
 
-def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: Place) -> SkyPilotBackend:
+def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: BackendPlace) -> SkyPilotBackend:
     """The backend of one run; imports nothing of SkyPilot yet."""
     chosen = SkySettings.parse(settings)
     return SkyPilotBackend(ownership, chosen, SkyPilotSdk(), _login_of(chosen, place.home), place.home)
 
 
-def open_surveyor(settings: Mapping[str, Any], place: Place | None = None) -> SkySurveyor:
+def open_surveyor(settings: Mapping[str, Any], place: BackendPlace) -> SkySurveyor:
     """What an audit asks: SkyPilot's server, and every Slurm cluster that this machine has a login for."""
-    home = home_folder() if place is None else place.home
     infra = settings.get("infra")
-    return SkySurveyor(Calls(SkyPilotSdk()), _logins(home, infra), str(infra or "any infra"))
+    return SkySurveyor(Calls(SkyPilotSdk()), _logins(place.home, infra), str(infra or "any infra"))
 
 
 class SkyPilotBackend:

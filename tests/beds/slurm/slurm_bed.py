@@ -113,7 +113,7 @@ class SlurmBed:
             self._write_node_programs()
             self._write_client()
             self.start("munged")
-            wait(lambda: (self.folder / "munge/socket").exists(), "munged's socket")
+            wait((self.folder / "munge/socket").exists, "munged's socket")
             self.start("slurmctld")
             self.start("slurmd")
             self.start("sshd")
