@@ -79,6 +79,8 @@ def reconcile(records: Path, arguments: tuple[str, ...], *, as_json: bool) -> in
       orchestrate gate reconcile --records gate -- --backend k8s --namespace TEAM
     """
     _refuse_ours(arguments, ("--owner", "--run", "--reap", "--older-than", "--json"))
+    if not any(argument.partition("=")[0] == "--backend" for argument in arguments):
+        raise UsageError("no --backend is named to look at", remedy="give --backend after `--`, as the run had it")
     owner = owner_here()
     asked = [*arguments, "--owner", owner, "--reap", "--json"]
     looks: list[dict[str, Any]] = []

@@ -282,5 +282,19 @@ def test_the_gates_own_options_can_not_be_given_to_launch(github):
 
 def test_a_fresh_machine_that_finds_nothing_confirms_with_two_looks(github):
     github.change()
-    code, answer = github.step("reconcile", "--", "--runs-dir", str(github.root / "none"))
+    code, answer = github.step("reconcile", "--", "--backend", "local", "--runs-dir", str(github.root / "none"))
     assert (code, answer["confirmed"], answer["unknown"]) == (0, True, [])
+
+
+def test_a_fresh_machine_must_be_told_where_to_look(github):
+    github.change()
+    with pytest.raises(UsageError, match="no --backend"):
+        github.step("reconcile", "--", "--runs-dir", str(github.root / "none"))
+
+
+def test_a_provider_that_can_not_be_asked_is_not_confirmed_absence(github, monkeypatch):
+    github.change()
+    monkeypatch.setenv("KUBECONFIG", str(github.root / "no-such-file"))
+    code, answer = github.step("reconcile", "--", "--backend", "k8s", "--runs-dir", str(github.root / "none"))
+    assert (code, answer["confirmed"]) == (70, False)
+    assert answer["unknown"]
