@@ -128,11 +128,13 @@ def resolve(
     `cell_set` and `groups_text` are the options, None where they were not given; what is None comes from `env`:
     `CELL_SET`, and the set's own group variable (`"1 4"` and `"1,4"` are both two groups). An option wins over the
     environment, and a note says so. Without a group selection all cells stand. A group selection keeps the corpus
-    cells of these groups and all cells that have no group.
+    cells of these groups and all cells that have no group. `CELL_KEYS` (keys, with spaces between them) narrows what
+    was selected to exactly those cells: a later attempt of a run measures only what is missing.
 
     Raises:
-        InputError: no set or an unknown one, an unknown, duplicate or malformed group, an empty selection, or a group
-            selection where the set has none, also through the variable of another set. It lists what exists.
+        InputError: no set or an unknown one, an unknown, duplicate or malformed group, an empty selection, a group
+            selection where the set has none, also through the variable of another set, or a key in `CELL_KEYS` that
+            is named twice or was not selected. It lists what exists.
     """
     chosen, notes = _choose_set(cell_set, env, sets_dir)
     text, source = _choose_groups(chosen, groups_text, env, sets_dir, notes)
@@ -150,6 +152,10 @@ def resolve(
             f"every selected cell of set {chosen.name!r} is excluded by the manifest",
             remedy="select other groups or another set",
         )
+    if "CELL_KEYS" in env:
+        cells = _narrowed(cells, env["CELL_KEYS"])
+        excluded = ()
+        notes.append(f"CELL_KEYS leaves {len(cells)} of the selected cells")
     return Selection(chosen, groups, cells, excluded, tuple(notes))
 
 
@@ -246,6 +252,20 @@ def _choose_groups(
     if own is not None and own != option:
         notes.append(f"--groups {option!r} wins over {variable}={own!r}")
     return option, "--groups"
+
+
+def _narrowed(cells: tuple[Cell, ...], text: str) -> tuple[Cell, ...]:
+    """Exactly the cells whose keys are in `text`, in the order of the set."""
+    keys = text.split()
+    known = {cell.key for cell in cells}
+    for key in keys:
+        if key not in known:
+            raise InputError(f"CELL_KEYS: {key!r} is not selected", remedy=f"choose among {' '.join(sorted(known))}")
+        if keys.count(key) > 1:
+            raise InputError(f"CELL_KEYS names {key} twice", remedy="name each cell once")
+    if not keys:
+        raise InputError("CELL_KEYS is empty: it selects nothing", remedy="name cells, or leave it unset")
+    return tuple(cell for cell in cells if cell.key in keys)
 
 
 def _refuse_groups(chosen: CellSet, source: str, sets_dir: Path) -> NoReturn:

@@ -311,7 +311,9 @@ class LocalBackend:
     def _environment(self, request: Request) -> dict[str, str]:
         owned = self._ownership
         environment = {
-            name: value for name, value in self._settings.environ.items() if not name.startswith("ORCHESTRATE_")
+            name: value
+            for name, value in self._settings.environ.items()
+            if not name.startswith("ORCHESTRATE_") and name != "CELL_KEYS"  # the plan says which cells are to run
         }
         environment.update(request.environment)
         marks = (owned.run_id, owned.owner, owned.expires_at, str(owned.run_dir))

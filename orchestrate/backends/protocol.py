@@ -86,7 +86,8 @@ class Request:
         cells: the selected cell keys.
         device: `cpu` or `h200`.
         ranks: the most ranks that one cell needs; for `h200` also the GPUs to ask for.
-        environment: the node's contract: `CELL_SET`, the group variable, `RUN_ID`, `REPEAT`, corpus.
+        environment: the node's contract: `CELL_SET`, the group variable, `RUN_ID`, `REPEAT`, corpus, and `CELL_KEYS`
+            where only some of the selected cells are to run: whoever renders must pass that on.
         evidence: the folder that the node writes, or that `collect` fills.
         logs: the folder for what the payload prints.
         corpora_not_given: private corpora that the cells read and that nobody named: without them nothing can run.

@@ -1,8 +1,7 @@
 """The journal of a run: append-only JSON lines, each on disk before what it announces happens.
 
-Each record holds `seq` (from 1), `at`, `kind`, `prev` (the SHA-256 of the line before, None for the first), its
-`facts`, and `sum`, the SHA-256 of the record without `sum`, so that damage in the last line shows as well. A last line
-without its newline is torn: the crash came before its fsync returned, so nothing it announces has happened.
+What a line holds is `orchestrate.receipts.journal_chain`'s to know. A last line without its newline is torn: the crash
+came before its fsync returned, so nothing it announces has happened.
 """
 
 from __future__ import annotations
@@ -10,17 +9,22 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import JournalDamagedError
-from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
+from orchestrate.receipts.journal_chain import (
+    DamagedLineError,
+    JournalRecord,
+    JournalView,
+    decode_record,
+    encode_record,
+    parse_journal,
+)
 
 __all__ = [
     "Journal",
@@ -32,39 +36,6 @@ __all__ = [
     "last_record",
     "read_journal",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class JournalRecord:
-    """One line of a journal. `sha256` is the digest of the line without its newline."""
-
-    seq: int
-    at: str
-    kind: str
-    facts: Mapping[str, Any]
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class JournalView:
-    """A journal as it was read. `torn_bytes` were left out at its end; `good_bytes` precede them."""
-
-    records: tuple[JournalRecord, ...]
-    good_bytes: int
-    torn_bytes: int
-
-    @property
-    def head(self) -> str | None:
-        """The digest of the last line; None for an empty journal."""
-        return self.records[-1].sha256 if self.records else None
-
-    def last(self, *kinds: str) -> JournalRecord | None:
-        """The newest record of one of these kinds."""
-        return next((record for record in reversed(self.records) if record.kind in kinds), None)
-
-    def all(self, *kinds: str) -> tuple[JournalRecord, ...]:
-        """Every record of one of these kinds, oldest first."""
-        return tuple(record for record in self.records if record.kind in kinds)
 
 
 class Observer(Protocol):
@@ -124,7 +95,7 @@ class Journal:
         """Write one record and return when it is on disk. `OSError` when the disk refuses it twice."""
         if self._observer is not None:
             self._observer.recording(kind, facts)
-        record, line = _encode(len(self.view.records) + 1, to_wire(self._now()), kind, self.head, facts)
+        record, line = encode_record(len(self.view.records) + 1, to_wire(self._now()), kind, self.head, facts)
         try:
             self._write(line)
         except OSError as error:
@@ -188,7 +159,7 @@ def last_record(path: Path, *, tail_bytes: int = 4096) -> JournalRecord | None:
     if not newline and (start or before):
         return None
     try:
-        return _decode(line)
+        return decode_record(line)
     except (ValueError, RecursionError):
         return None
 
@@ -214,52 +185,18 @@ def is_disk_full(error: OSError) -> bool:
 
 _ROOM_BYTES = 256 << 10
 _FALLOC_FL_KEEP_SIZE = 1
-_KEYS = {"seq", "at", "kind", "prev", "facts", "sum"}
 _PREV_MARK = b'"prev":'
-_SUM_MARK = b',"sum":"'
-_SUM_BYTES = len(_SUM_MARK) + 64 + len('"}')
-
-
-def _encode(seq: int, at: str, kind: str, prev: str | None, facts: Mapping[str, Any]) -> tuple[JournalRecord, bytes]:
-    tree = {"seq": seq, "at": at, "kind": kind, "prev": prev, "facts": facts}
-    tree["sum"] = sha256_hex(canonical_bytes(tree))
-    line = canonical_bytes(tree)
-    return JournalRecord(seq, at, kind, dict(facts), sha256_hex(line)), line + b"\n"
-
-
-def _decode(line: bytes, *, seq: int | None = None, prev: str | None = None) -> JournalRecord:
-    """The record on a line; where `seq` is given, it must be that record, and follow the one with digest `prev`."""
-    # `sum` sorts last in the canonical form, so that the summed bytes are the line without it.
-    body, mark, claimed = line[:-_SUM_BYTES], line[-_SUM_BYTES:-66], line[-66:-2]
-    tree = json.loads(line)
-    if not isinstance(tree, dict) or set(tree) != _KEYS or mark != _SUM_MARK:
-        raise ValueError("it is not a record")
-    if sha256_hex(body + b"}").encode() != claimed:
-        raise ValueError("its content is not what its sum says")
-    if seq is not None and (tree["seq"] != seq or tree["prev"] != prev):
-        raise ValueError("it does not follow the record before it")
-    return JournalRecord(tree["seq"], tree["at"], tree["kind"], tree["facts"], sha256_hex(line))
 
 
 def _parse(data: bytes, path: Path) -> JournalView:
-    records: list[JournalRecord] = []
-    offset = 0
-    prev: str | None = None
-    while (end := data.find(b"\n", offset)) >= 0:
-        line = data[offset:end]
-        try:
-            record = _decode(line, seq=len(records) + 1, prev=prev)
-        except (ValueError, RecursionError) as error:
-            place = offset + error.pos if isinstance(error, json.JSONDecodeError) else offset
-            raise JournalDamagedError(
-                f"{path.parent.name}/{path.name} is damaged at byte {place}: "
-                f"record {len(records) + 1}, bytes {offset} to {end}: {error}",
-                remedy="restore the file from a copy; `orchestrate audit` finds what the run may have left without it",
-            ) from error
-        records.append(record)
-        prev = record.sha256
-        offset = end + 1
-    return JournalView(tuple(records), good_bytes=offset, torn_bytes=len(data) - offset)
+    try:
+        return parse_journal(data)
+    except DamagedLineError as error:
+        raise JournalDamagedError(
+            f"{path.parent.name}/{path.name} is damaged at byte {error.place}: "
+            f"record {error.number}, bytes {error.begin} to {error.end}: {error.why}",
+            remedy="restore the file from a copy; `orchestrate audit` finds what the run may have left without it",
+        ) from error
 
 
 def _read_all(fd: int) -> bytes:

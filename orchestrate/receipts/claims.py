@@ -99,7 +99,7 @@ def not_proven(
         said.append(
             f"what the journal says after the closure ({len(tail)}: {', '.join(later.kind for later in tail[:5])})"
         )
-    if record.journal is not None and record.journal.torn:
+    if record.journal is not None and record.journal.torn_bytes:
         said.append("the last line of the journal: it was cut while it was written, and left out")
     said.extend(
         f"that the cell {_excluded(item)} works: it was excluded" for item in _list(record.plan.get("exclusions"))

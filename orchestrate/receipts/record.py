@@ -26,7 +26,7 @@ from orchestrate.receipts.completeness import (
     judge_cell,
 )
 from orchestrate.receipts.files import Listing, hash_file, list_files, read_file, read_lines
-from orchestrate.receipts.journal_chain import JournalChain, read_journal
+from orchestrate.receipts.journal_chain import JournalView, read_journal
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.store import MAX_RECEIPT_BYTES, MAX_RECEIPTS, in_order, newest_closure
 
@@ -57,7 +57,7 @@ class RunRecord:
     plan: Mapping[str, Any] = field(default_factory=dict)
     receipts: tuple[Receipt, ...] = ()
     closure: Receipt | None = None
-    journal: JournalChain | None = None
+    journal: JournalView | None = None
     digests: dict[str, str] = field(default_factory=dict)
     cells: tuple[CellJudgement, ...] = ()
     node: Mapping[str, Any] = field(default_factory=dict)

@@ -277,7 +277,7 @@ def _journal_head(record: RunRecord, closure: Receipt) -> list[str]:
         return [f"the closure {closure.sha256[:12]} does not name the head of the journal"]
     if record.journal is None:
         return []
-    if record.journal.head(count) != claim.get("head"):
+    if record.journal.head_of(count) != claim.get("head"):
         return [f"record {count} of the journal is not the head that the closure {closure.sha256[:12]} names"]
     return []
 

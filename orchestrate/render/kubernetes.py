@@ -142,6 +142,8 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         values["PROCS"] = str(request.slots)
     if request.group_variable is not None and request.groups_text is not None:
         values[request.group_variable] = request.groups_text
+    if request.cell_keys is not None:
+        values["CELL_KEYS"] = " ".join(request.cell_keys)
     if request.corpus is not None:
         _, path = _claim_and_path(request.corpus.location)
         values["CORPUS"] = f"{_CORPUS_MOUNT}/{path}"

@@ -112,8 +112,9 @@ class RenderRequest:
     what is left. `infra` is SkyPilot's alone; `namespace`, `node_selector`, `tolerations`, `ttl_s`, `collect_wait_s`,
     `queue` (of Kueue) and `priority_class` are Kubernetes' alone. `sink` is where a copy of the evidence outlives the
     node: `pvc:CLAIM[/FOLDER]` on Kubernetes. `node_selector` and `tolerations` replace the template's; None keeps
-    them, with the GPU product that `accelerators` names. `slots` is how many GPUs the node must have, or ranks at a
-    time on a CPU; None keeps the template's. `python` is the interpreter on the node, SkyPilot's alone.
+    them, with the GPU product that `accelerators` names. `cell_keys` are the cells to run of those that set and groups
+    select; None runs all of them. `slots` is how many GPUs the node must have, or ranks at a time on a CPU; None keeps
+    the template's. `python` is the interpreter on the node, SkyPilot's alone.
 
     Raises `UsageError` where a value does not fit its field.
     """
@@ -123,6 +124,7 @@ class RenderRequest:
     cells: tuple[str, ...]
     group_variable: str | None = None
     groups: tuple[str, ...] | None = None
+    cell_keys: tuple[str, ...] | None = None
     repeat: int = 8
     schedule: str = "fixed"
     slots: int | None = None
@@ -210,6 +212,8 @@ class RenderRequest:
             raise UsageError(
                 f"cell set {self.cell_set[:100]!r}: the selection is empty", remedy="select at least one cell"
             )
+        if self.cell_keys is not None and not (self.cell_keys and set(self.cell_keys) <= set(self.cells)):
+            raise UsageError("the keys of the cells to run are not among the cells", remedy="select them")
         if self.groups is None:
             return
         if self.group_variable is None or not _ENV_NAME.fullmatch(self.group_variable):

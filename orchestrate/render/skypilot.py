@@ -79,6 +79,8 @@ def _set_envs(envs: Tree, request: RenderRequest) -> None:
     envs["CELL_SET"] = request.cell_set
     if request.group_variable is not None and request.groups_text is not None:
         envs[request.group_variable] = request.groups_text
+    if request.cell_keys is not None:
+        envs["CELL_KEYS"] = " ".join(request.cell_keys)
     envs["RUN_ID"] = request.run_id
     envs["REPEAT"] = str(request.repeat)
     if request.schedule != "fixed":

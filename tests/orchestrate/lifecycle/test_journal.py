@@ -39,7 +39,7 @@ def test_what_is_appended_is_read_back_by_us_and_by_verify(tmp_path_factory, fac
     assert [dict(record.facts) for record in view.records] == facts
     assert (view.head, view.torn_bytes) == (head, 0)
     chain = read_as_verify(path.read_bytes())
-    assert chain.head(len(facts)) == head
+    assert chain.head_of(len(facts)) == head
 
 
 @settings(max_examples=60, deadline=None)
