@@ -17,6 +17,7 @@ from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.protocol import Backend, Look, Request, Step
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import OrchestrateError
+from orchestrate.lifecycle.capacity_report import capacity_report
 from orchestrate.lifecycle.census import Census, take_census
 from orchestrate.lifecycle.closure import Closed, missing_stages, write_closure
 from orchestrate.lifecycle.collecting import Collected, collect_evidence, node_words
@@ -25,6 +26,7 @@ from orchestrate.lifecycle.outcome import Decision, Ended, Ending, Known, decide
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.receipts.canonical import canonical_bytes
 from orchestrate.receipts.statement import Stage
 from orchestrate.verdict import Verdict
 
@@ -75,6 +77,7 @@ class Closing:
     doing: str = "ending the run"
     _problems: list[str] = field(default_factory=list)
     _steps: list[Step] = field(default_factory=list)
+    _given_back: Census | None = None
 
     def close(self, ending: Ending, cancelled: Callable[[], str | None] = lambda: None) -> Closed:
         """Run every remaining stage and write the closure.
@@ -84,10 +87,10 @@ class Closing:
         """
         with self._going_on("the plan receipt"):
             self.state_plan()
-        may_exist = self.journal.view.last("acquiring") is not None
-        census: Census | None = None
+        may_exist = self.journal.view.current.last("acquiring") is not None
+        census = self._given_back
         collected: Collected | None = None
-        if may_exist:
+        if may_exist and census is None:
             self._note("tearing-down", because=_because(ending))
             self._stop()
             self._state_run(ending)
@@ -96,6 +99,31 @@ class Closing:
             census = self._look_twice()
         collected = collected or self._collected()
         return self._close(ending, cancelled, collected, census, may_exist=may_exist)
+
+    def give_back(self, ending: Ending) -> bool:
+        """Release what a refused attempt may have left, and prove it gone; True where another attempt may follow."""
+        if self.journal.view.current.last("acquiring") is None:
+            return True
+        self._note("tearing-down", because=_because(ending))
+        self._stop()
+        self._release(ending)
+        census = self._look_twice()
+        if census is not None and census.confirmed:
+            self._given_back = census
+        self.tell_capacity()
+        return self._given_back is not None
+
+    def begin(self, backend: Backend, request: Request) -> None:
+        """Another attempt begins, with a backend and a request of its own."""
+        self.backend, self.request = backend, request
+        self._steps, self._given_back = [], None
+
+    def tell_capacity(self) -> None:
+        """Write down what was refused, for whoever wants to read only that. It is in the closure as well."""
+        report = capacity_report(self.journal.view)
+        if report is not None:
+            with self._going_on("capacity.json"):
+                self.run.capacity.write_bytes(canonical_bytes(report))
 
     def state_plan(self) -> None:
         """Write the plan receipt, with which every chain begins, unless it is there."""
@@ -119,7 +147,7 @@ class Closing:
             self._note("observed", facts=[dict(fact) for fact in facts])
 
     def _state_run(self, ending: Ending) -> None:
-        started = self.journal.view.last("submitting")
+        started = self.journal.view.current.last("submitting")
         if started is None or self.receipts.has(Stage.RUN):
             return
         with self._going_on("the run receipt"):
@@ -147,7 +175,7 @@ class Closing:
             )
 
     def _collect(self) -> Collected | None:
-        if self.journal.view.last("submitting") is None or self.receipts.has(Stage.COLLECT):
+        if self.journal.view.current.last("submitting") is None or self.receipts.has(Stage.COLLECT):
             return None
         self._stage(Stage.COLLECT)
         self.doing = "bringing the evidence home"
@@ -227,12 +255,13 @@ class Closing:
     ) -> Closed:
         self._stage(Stage.CLOSURE)
         self.doing = "writing the closure"
+        self.tell_capacity()
         remaining, unknown = _left(census, may_exist=may_exist)
         decision = decide(
             Known(
                 ending=ending,
                 cancelled=cancelled(),
-                ran=self.journal.view.last("submitting") is not None,
+                ran=self.journal.view.current.last("submitting") is not None,
                 statuses=[word.status for word in collected.words],
                 gaps=collected.gaps,
                 changed=collected.changed,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from orchestrate.clock import to_wire
+from orchestrate.lifecycle.capacity_report import capacity_report
 from orchestrate.lifecycle.census import Census
 from orchestrate.lifecycle.collecting import Collected
-from orchestrate.lifecycle.journal import Journal
+from orchestrate.lifecycle.journal import Journal, JournalView
 from orchestrate.lifecycle.outcome import Decision
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
+from orchestrate.receipts.attempts import attempts_of
+from orchestrate.receipts.journal_chain import ATTEMPT_KIND
 from orchestrate.receipts.statement import Receipt, Stage
 
 __all__ = ["Closed", "announce", "missing_stages", "write_closure"]
@@ -73,6 +77,8 @@ def write_closure(
         "accelerators": plan.accelerators,
         "gpu_hours_actual": gpu_s / 3600,
         "cost_usd": cost_usd,
+        "attempts": [_attempt_facts(number, view) for number, view in journal.view.attempts],
+        "capacity": capacity_report(journal.view),
         "commit": source["commit"],
         "dirty": source["dirty"],
         "tree": source["tree"],
@@ -101,6 +107,19 @@ def missing_stages(receipts: ReceiptWriter) -> list[str]:
     return [stage.value for stage in Stage if stage is not Stage.CLOSURE and not receipts.has(stage)]
 
 
+def _attempt_facts(number: int, view: JournalView) -> dict[str, Any]:
+    """One attempt in a line: a retried attempt stays visible."""
+    began, refused, ended = view.last(ATTEMPT_KIND), view.last("refused"), view.last("run-ended")
+    return {
+        "attempt": number,
+        "why": "first" if began is None else began.facts["why"],
+        "place": 0 if began is None else began.facts["place"],
+        "refused": None if refused is None else refused.facts["verdict"],
+        "ended": None if ended is None else ended.facts["ended"],
+        "ran": view.last("submitting") is not None,
+    }
+
+
 def _held(plan: Plan, receipts: ReceiptWriter) -> tuple[float, float | None]:
     """GPU seconds that were held, and what that cost where the provider knows a price.
 
@@ -108,7 +127,7 @@ def _held(plan: Plan, receipts: ReceiptWriter) -> tuple[float, float | None]:
     payload stands for it.
     """
     gpu_s, cost_usd = 0.0, None
-    for attempt in _attempts(receipts.written):
+    for attempt in attempts_of(receipts.written):
         said: dict[str, float] = {}
         for receipt in attempt:
             usage = receipt.facts.get("usage")
@@ -120,13 +139,3 @@ def _held(plan: Plan, receipts: ReceiptWriter) -> tuple[float, float | None]:
         if "cost_usd" in said:
             cost_usd = (cost_usd or 0.0) + said["cost_usd"]
     return gpu_s, cost_usd
-
-
-def _attempts(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
-    """The receipts, cut before each one of the admission: with that an attempt begins."""
-    attempts: list[list[Receipt]] = [[]]
-    for receipt in receipts:
-        if receipt.stage is Stage.ADMIT:
-            attempts.append([])
-        attempts[-1].append(receipt)
-    return attempts

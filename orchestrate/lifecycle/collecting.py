@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from orchestrate.lifecycle.journal import JournalView
@@ -87,7 +88,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
     `pins` are the digests of the source files as they are now, None where they can not be known.
     """
     record = load_record(run.path)
-    evidence = {name: size for name, size in record.files.items() if name.startswith("evidence/")}
+    evidence = record.evidence
     planned = plan.tree["source"]["pins"]
     changed = [] if pins is None else list(changed_files(planned, pins))
     node_sources = record.node.get("sources")
@@ -105,7 +106,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
         changed.append("(seen by the node)")
         end = f"changed on the node: {seen.get('end')}"
     return Collected(
-        device=_device(run, plan, ran=bool(evidence)),
+        device=_device(run, plan, record.evidence_attempts),
         words=node_words(run, plan, journal),
         cells=record.cells,
         subjects=tuple(Subject(name, record.digests[name]) for name in sorted(evidence) if name in record.digests),
@@ -119,21 +120,27 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
 def node_words(run: RunDirectory, plan: Plan, journal: JournalView) -> tuple[CellWord, ...]:
     """The node's word on each expected cell: from its final account, else from the progress that reached the journal.
 
-    A cell that it began and never ended was `interrupted`, one that it never began is `not-run`.
+    A cell that it began and never ended was `interrupted`, one that it never began is `not-run`. Where a later attempt
+    ran a cell again, the later word counts.
     """
     words: dict[str, Mapping[str, Any]] = {}
-    for record in journal.all("cell"):
-        status = record.facts.get("status") if record.facts.get("event") == "cell-ended" else "interrupted"
-        words[str(record.facts.get("cell"))] = {**record.facts, "status": status}
-    try:
-        node = json.loads((run.evidence / "node.json").read_bytes())
-    except (OSError, ValueError):
-        node = None
-    cells = node.get("cells") if isinstance(node, dict) else None
-    for cell in cells if isinstance(cells, list) else []:
-        if isinstance(cell, dict) and isinstance(cell.get("key"), str):
-            words[cell["key"]] = cell
+    for attempt, records in journal.attempts:
+        for record in records.all("cell"):
+            status = record.facts.get("status") if record.facts.get("event") == "cell-ended" else "interrupted"
+            words[str(record.facts.get("cell"))] = {**record.facts, "status": status}
+        words.update(_account(run.evidence_of(attempt)))
     return tuple(_word(key, words.get(key, {})) for key in plan.cells)
+
+
+def _account(evidence: Path) -> dict[str, Mapping[str, Any]]:
+    """The cells of the final account that a node left in its evidence."""
+    try:
+        node = json.loads((evidence / "node.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    cells = node.get("cells") if isinstance(node, dict) else None
+    listed = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return {cell["key"]: cell for cell in listed if isinstance(cell.get("key"), str)}
 
 
 def _word(key: str, said: Mapping[str, Any]) -> CellWord:
@@ -142,9 +149,11 @@ def _word(key: str, said: Mapping[str, Any]) -> CellWord:
     return CellWord(key, str(said.get("status") or "not-run"), str(said.get("reason") or ""), ran_with)
 
 
-def _device(run: RunDirectory, plan: Plan, *, ran: bool) -> str:
-    try:
-        device = json.loads((run.evidence / "preflight.json").read_bytes())["device"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return plan.device if ran else "none"
-    return device if isinstance(device, str) else plan.device
+def _device(run: RunDirectory, plan: Plan, attempts: Sequence[int]) -> str:
+    for attempt in reversed(attempts):
+        try:
+            device = json.loads((run.evidence_of(attempt) / "preflight.json").read_bytes())["device"]
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        return device if isinstance(device, str) else plan.device
+    return plan.device if attempts else "none"

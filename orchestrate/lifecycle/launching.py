@@ -21,6 +21,7 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import UnsatisfiableError
+from orchestrate.lifecycle.attempts import Attempt
 from orchestrate.lifecycle.closing import Narrator
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
@@ -74,6 +75,8 @@ class Launch:
 
     Attributes:
         backend: the backend's name; `settings` is what was chosen for it (plain JSON, it goes into the plan).
+        places: settings of each place to ask, in order, that stand above the others.
+        wait_s: how long places that are full are asked again; `first_pause_s` is the pause before the second round.
         payload: local alone: the payload's command line without its evidence arguments; None for the harness.
         reserve_s: how much of the deadline belongs to the teardown; None for what the backend needs.
     """
@@ -87,6 +90,9 @@ class Launch:
     schedule: str = "fixed"
     backend: str = "local"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    places: tuple[Mapping[str, Any], ...] = ({},)
+    wait_s: float = 0.0
+    first_pause_s: float = 15.0
     corpus: Corpus | None = None
     max_gpu_hours: float | None = None
     payload: tuple[str, ...] | None = None
@@ -109,8 +115,9 @@ class Launch:
         with StopSignals(still_to_do) as signals:
             started = self.clock()
             owned = self._ownership()
-            backend = self._open_backend(owned)
-            reserve_s = backend.teardown_reserve_s if self.reserve_s is None else self.reserve_s
+            settings = {**self.settings, **self.places[0]}
+            reserve_s = self._open_backend(owned, settings).teardown_reserve_s
+            reserve_s = reserve_s if self.reserve_s is None else self.reserve_s
             deadline = Deadline.start(self.deadline_s, reserve_s, self.clock, started=started)
             token = owned.token
             plan = self._plan(owned, deadline)
@@ -122,7 +129,7 @@ class Launch:
             lifeline = os.pipe()
             journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve, now=self.now)
             try:
-                supervisor = self._supervisor(run, plan, backend, journal, deadline, signals, lifeline)
+                supervisor = self._supervisor(run, plan, token, journal, deadline, signals, lifeline)
                 waiting.append(supervisor)
                 closed = supervisor.launch()
             finally:
@@ -136,7 +143,7 @@ class Launch:
         expires_at = to_wire(now + timedelta(seconds=lasts_s))
         return Ownership(run_id, new_token(), self.owner, expires_at, self.place.runs_dir / run_id)
 
-    def _open_backend(self, owned: Ownership) -> Backend:
+    def _open_backend(self, owned: Ownership, settings: Mapping[str, Any]) -> Backend:
         place = BackendPlace(
             temp_base=self.place.temp_base,
             home=self.place.home,
@@ -145,7 +152,7 @@ class Launch:
             payload=self.payload,
             adopts_orphans=become_subreaper(),
         )
-        return open_backend(self.backend, owned, self.settings, place)
+        return open_backend(self.backend, owned, settings, place)
 
     def _plan(self, owned: Ownership, deadline: Deadline) -> Plan:
         plan = make_plan(
@@ -162,6 +169,8 @@ class Launch:
             corpora=corpora_of(self.selection.cells, self.corpus),
             max_gpu_hours=self.max_gpu_hours,
             settings=self.settings,
+            places=self.places,
+            wait_s=self.wait_s,
             expires_at=owned.expires_at,
             now=self.now(),
         )
@@ -189,7 +198,7 @@ class Launch:
         self,
         run: RunDirectory,
         plan: Plan,
-        backend: Backend,
+        token: str,
         journal: Journal,
         deadline: Deadline,
         signals: StopSignals,
@@ -198,11 +207,14 @@ class Launch:
         return Supervisor(
             run=run,
             plan=plan,
+            attempt=Attempt.first(plan),
             journal=journal,
-            receipts=ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.place.home)),
-            backend=backend,
-            request=plan.request(run, self.corpus),
+            receipts=ReceiptWriter(run, plan, journal, redactions(token, self.place.home)),
+            open_backend=lambda each: self._open_backend(each.ownership(plan, run, token), each.settings(plan)),
+            corpus=self.corpus,
             deadline=deadline,
+            admission_end=deadline.started + self.wait_s,
+            first_pause_s=self.first_pause_s,
             signals=signals,
             narrator=self.narrator,
             lifeline_fds=lifeline,

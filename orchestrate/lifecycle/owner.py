@@ -30,8 +30,8 @@ def ask_to_end(
     lock = RunLock.try_take(run)
     if lock is not None:
         return lock
-    planned = read_journal(run.journal).last("planned")
-    supervisor = {} if planned is None else planned.facts["supervisor"]
+    told = [record for record in read_journal(run.journal).records if "supervisor" in record.facts]
+    supervisor = told[-1].facts["supervisor"] if told else {}
     if supervisor.get("boot") == boot_id():
         identity = ProcessIdentity(supervisor["pid"], supervisor["start_ticks"])
         send_signal(identity, signal.SIGTERM)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from orchestrate.backends.protocol import Ownership, Request
 from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import Manifest
 from orchestrate.clock import from_wire, to_wire
@@ -61,6 +60,16 @@ class Plan:
         return settings
 
     @property
+    def places(self) -> tuple[Mapping[str, Any], ...]:
+        """What makes each place that may be asked, in order: settings that stand above the others."""
+        return tuple(self.tree.get("places") or ({},))
+
+    @property
+    def wait_s(self) -> float:
+        """How long a place that is full is asked again."""
+        return float(self.tree.get("wait_s", 0.0))
+
+    @property
     def accelerators(self) -> str | None:
         """The GPUs that are asked for, `H200:4`; None for none."""
         return accelerators_of(self.settings, self.device, int(self.tree["ranks"]))
@@ -90,28 +99,6 @@ class Plan:
         """The most GPU hours that the run can take; 0 where no GPU is asked for."""
         return float(self.tree["gpu_hours_estimate"])
 
-    def ownership(self, run: RunDirectory, token: str) -> Ownership:
-        """The marks that everything of this run carries."""
-        return Ownership(self.run_id, token, str(self.tree["owner"]), str(self.tree["expires_at"]), run.path)
-
-    def request(self, run: RunDirectory, corpus: Corpus | None = None) -> Request:
-        """What to ask a backend for."""
-        environment = dict(self.tree["environment"])
-        if corpus is not None and corpus.path is not None:
-            environment.update(CORPUS=str(corpus.path), CORPUS_SHA256=corpus.sha256)
-        return Request(
-            cell_set=str(self.tree["cell_set"]),
-            cells=self.cells,
-            device=self.device,
-            ranks=int(self.tree["ranks"]),
-            environment=environment,
-            evidence=run.evidence,
-            logs=run.logs,
-            corpora_not_given=tuple(each["name"] for each in self.tree["corpora"] if each["sha256"] is None),
-            deadline_s=float(self.tree["deadline_s"]),
-            reserve_s=float(self.tree["teardown_reserve_s"]),
-        )
-
 
 def make_plan(
     *,
@@ -128,6 +115,8 @@ def make_plan(
     corpora: Mapping[str, str | None],
     max_gpu_hours: float | None,
     settings: Mapping[str, Any],
+    places: Sequence[Mapping[str, Any]],
+    wait_s: float,
     expires_at: str,
     now: datetime,
 ) -> Plan:
@@ -135,7 +124,8 @@ def make_plan(
 
     `schedule` is `fixed`, or `racing`, which stops measuring a layout once it is decided. `corpora` maps each corpus
     that the cells read to its SHA-256, None where nobody gave it. `settings` are what was chosen for the backend: plain
-    JSON without a secret. `expires_at` is when anybody may reap what is left.
+    JSON without a secret; `places` what makes each place that may be asked, and `wait_s` how long those that are full
+    are asked again. `expires_at` is when anybody may reap what is left.
     Raises `UsageError` when the manifest does not expect a selected cell.
     """
     keys = [cell.key for cell in selection.cells]
@@ -149,6 +139,8 @@ def make_plan(
         "created_at": to_wire(now),
         "backend": backend,
         "settings": dict(settings),
+        "places": [dict(place) for place in places],
+        "wait_s": wait_s,
         "cell_set": selection.cell_set.name,
         "groups": None if selection.groups is None else list(selection.groups),
         "cells": keys,

@@ -8,8 +8,9 @@ from typing import Any
 from orchestrate.lifecycle.journal import Journal, is_disk_full
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.receipts.attempts import final_attempt
 from orchestrate.receipts.canonical import canonical_bytes
-from orchestrate.receipts.statement import Stage, Subject, parse, statement
+from orchestrate.receipts.statement import Receipt, Stage, Subject, parse, statement
 from orchestrate.receipts.store import ReceiptStore
 
 __all__ = ["ReceiptWriter"]
@@ -30,14 +31,24 @@ class ReceiptWriter:
         self._redact = {text: instead for text, instead in redact.items() if text}
         self._store = ReceiptStore(run.receipts)
         self.written = list(self._store.load())
+        self._least_attempt = 1
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt that would begin now."""
+        return max((receipt.attempt for receipt in self.written), default=0) + 1
+
+    def begin_attempt(self, number: int) -> None:
+        """What is written from now on belongs to the attempt `number`."""
+        self._least_attempt = number
 
     def has(self, stage: Stage) -> bool:
-        """Whether there is a receipt of this stage."""
-        return any(receipt.stage is stage for receipt in self.written)
+        """Whether there is a receipt of this stage in the newest attempt."""
+        return any(receipt.stage is stage for receipt in self._current())
 
     def facts(self, stage: Stage) -> Mapping[str, Any]:
-        """The facts of the newest receipt of this stage; empty without one."""
-        return next((receipt.facts for receipt in reversed(self.written) if receipt.stage is stage), {})
+        """The facts of the newest receipt of this stage in the newest attempt; empty without one."""
+        return next((receipt.facts for receipt in reversed(self._current()) if receipt.stage is stage), {})
 
     def write(
         self,
@@ -72,14 +83,20 @@ class ReceiptWriter:
             self._journal.append("receipt", stage=stage.value, attempt=self.written[-1].attempt, sha256=sha256)
         return sha256
 
+    def _current(self) -> tuple[Receipt, ...]:
+        newest = final_attempt(self.written)
+        if self.written and self.written[-1].attempt < self._least_attempt:  # one began, and wrote nothing yet
+            return tuple(receipt for receipt in newest if receipt.stage is Stage.PLAN)
+        return newest
+
     def _attempt(self, stage: Stage) -> int:
         # Stages rise within an attempt; a stage that must be done again (its doer died) opens the next one.
         if not self.written:
-            return 1
+            return self._least_attempt
         last = self.written[-1]
         order = list(Stage)
         rises = last.stage is Stage.CLOSURE or order.index(stage) > order.index(last.stage)
-        return last.attempt if rises else last.attempt + 1
+        return max(last.attempt if rises else last.attempt + 1, self._least_attempt)
 
     def _clean(self, value: Any) -> Any:
         match value:

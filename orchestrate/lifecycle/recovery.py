@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_
 from orchestrate.backends.process_table import boot_id, identity_of
 from orchestrate.backends.protocol import Backend, Fact
 from orchestrate.errors import JournalDamagedError
+from orchestrate.lifecycle.attempts import Attempt, attempt_of
 from orchestrate.lifecycle.census import take_census
 from orchestrate.lifecycle.closing import Closing, Narrator
 from orchestrate.lifecycle.closure import Closed, announce
@@ -58,16 +59,16 @@ class Recovery:
         `JournalDamagedError` is raised: nothing more can be stated about such a run.
         """
         plan = read_plan(run)
-        backend = self._open_backend(run, plan)
         try:
             journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
         except JournalDamagedError:
-            backend.stop()
-            backend.release()
+            for place in range(len(plan.places)):  # which of them was asked last can not be known any more
+                backend = self._open_backend(run, plan, replace(Attempt.first(plan), place=place))
+                backend.stop()
+                backend.release()
             raise
         try:
-            backend.recall(facts_of(journal.view))
-            return self._end(run, plan, backend, journal, why)
+            return self._end(run, plan, journal, why)
         finally:
             journal.close()
 
@@ -77,24 +78,23 @@ class Recovery:
         None when nothing differs. The caller holds the lock.
         """
         plan = read_plan(run)
-        backend = self._open_backend(run, plan)
         journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve)
         try:
-            backend.recall(facts_of(journal.view))
-            closing = self._closing(run, plan, backend, journal, why)
+            closing = self._closing(run, plan, journal, why)
             before = closing.receipts.facts(Stage.CLOSURE)
-            asked_for_something = journal.view.last("acquiring") is not None
+            asked_for_something = journal.view.current.last("acquiring") is not None
             proven_then = before.get("verdict") != "teardown-unconfirmed"
-            if proven_then and (not asked_for_something or self._is_gone(plan, backend)):
+            if proven_then and (not asked_for_something or self._is_gone(plan, closing.backend)):
                 return None
             journal.append("takeover", by=self.by, because=why, **self_facts())
             return closing.close_again(before)
         finally:
             journal.close()
 
-    def _open_backend(self, run: RunDirectory, plan: Plan) -> Backend:
+    def _open_backend(self, run: RunDirectory, plan: Plan, attempt: Attempt) -> Backend:
         place = BackendPlace(self.temp_base, self.home, self.environ, run.path.parent)
-        return open_backend(plan.backend, plan.ownership(run, run.read_token()), plan.settings, place)
+        owned = attempt.ownership(plan, run, run.read_token())
+        return open_backend(plan.backend, owned, attempt.settings(plan), place)
 
     def _is_gone(self, plan: Plan, backend: Backend) -> bool:
         provider = provider_of(plan.backend)
@@ -102,27 +102,33 @@ class Recovery:
             backend, pause=self.pause, patience_s=provider.census_patience_s, gap_s=provider.census_gap_s
         ).confirmed
 
-    def _end(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closed | None:
+    def _end(self, run: RunDirectory, plan: Plan, journal: Journal, why: str) -> Closed | None:
         view = journal.view
-        closing = self._closing(run, plan, backend, journal, why)
+        closing = self._closing(run, plan, journal, why)
         if view.last("closure") is not None and view.records[-1].kind in {"closure", "note"}:
             return None
-        if closing.receipts.written and closing.receipts.written[-1].stage is Stage.CLOSURE:
-            # Its writer died between the receipt and its record.
-            announce(closing.receipts.written[-1], plan=plan, journal=journal)
+        newest = closing.receipts.written[-1] if closing.receipts.written else None
+        announced = {record.facts["closure_sha256"] for record in view.all("closure")}
+        if newest is not None and newest.stage is Stage.CLOSURE and newest.sha256 not in announced:
+            announce(newest, plan=plan, journal=journal)  # its writer died between the receipt and its record
             return None
         journal.append("takeover", by=self.by, because=why, **self_facts())
-        return closing.close(_ending(view), lambda: _cancelled(view))
+        return closing.close(_ending(view.current), lambda: _cancelled(view.current))
 
-    def _closing(self, run: RunDirectory, plan: Plan, backend: Backend, journal: Journal, why: str) -> Closing:
+    def _closing(self, run: RunDirectory, plan: Plan, journal: Journal, why: str) -> Closing:
         harness = self.harness
+        attempt = attempt_of(plan, journal.view)
+        backend = self._open_backend(run, plan, attempt)
+        backend.recall(facts_of(journal.view.current))
+        receipts = ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.home))
+        receipts.begin_attempt(attempt.number)
         return Closing(
             run=run,
             plan=plan,
             journal=journal,
-            receipts=ReceiptWriter(run, plan, journal, redactions(run.read_token(), self.home)),
+            receipts=receipts,
             backend=backend,
-            request=plan.request(run),
+            request=attempt.request(plan, run),
             pins=lambda: None if harness is None else pin_files(harness),
             pause=self.pause,
             narrator=self.narrator,

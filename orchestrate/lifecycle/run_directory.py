@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrate.errors import RunIsLiveError, RunNotFoundError, RunsDirError
+from orchestrate.receipts.attempts import evidence_folder
 
 __all__ = ["RESERVE_BYTES", "RunDirectory", "RunLock", "find_run", "new_run_id", "new_token", "prepare_run"]
 
@@ -59,8 +60,17 @@ class RunDirectory:
 
     @property
     def evidence(self) -> Path:
-        """What the node measured."""
-        return self.path / "evidence"
+        """What the node measured in the first attempt."""
+        return self.evidence_of(1)
+
+    def evidence_of(self, attempt: int) -> Path:
+        """What the node measured in that attempt."""
+        return self.path / evidence_folder(attempt)
+
+    @property
+    def capacity(self) -> Path:
+        """What was refused, where that happened."""
+        return self.path / "capacity.json"
 
     @property
     def logs(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from orchestrate.errors import JournalDamagedError, OrchestrateError
 from orchestrate.lifecycle.journal import JournalRecord, JournalView, last_record, read_journal
 from orchestrate.lifecycle.plan import read_plan
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory
+from orchestrate.receipts.journal_chain import ATTEMPT_KIND
 
 __all__ = ["RunHead", "RunState", "head_of", "husks", "list_runs"]
 
@@ -105,7 +106,9 @@ def head_of(run: RunDirectory) -> RunHead | None:
     if closure is not None and all(record.kind == "note" for record in view.records[closure.seq :]):
         return _closed(run, closure)
     state = RunState.LIVE if run.has_owner() else RunState.OPEN
-    return _unclosed(run, state, _stage(view), "", {} if closure is None else closure.facts)
+    head = _unclosed(run, state, _stage(view.current), "", {} if closure is None else closure.facts)
+    attempt = view.last(ATTEMPT_KIND)
+    return head if attempt is None else replace(head, expires_at=str(attempt.facts["expires_at"]))
 
 
 def _names(runs_dir: Path) -> list[str]:

@@ -1,47 +1,46 @@
-"""The launcher's side of a run: plan, admit, acquire, run; then, however that went, to the closure.
+"""The launcher's side of a run: plan, then attempt after attempt until one is granted; then to the closure.
 
 The supervisor knows a provider only through the backend protocol. Whatever happens on the way forward (a refusal, a
-fault, a signal, the deadline) becomes an `Ending`, and `Closing` does the rest.
+fault, a signal, the deadline) becomes an `Ending`, and `Closing` does the rest. An attempt that was refused is given
+back, and proven gone, before the next one begins.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from orchestrate.backends.local_node import check_corpora
-from orchestrate.backends.protocol import Backend, JobState, JobStatus, Request
-from orchestrate.clock import to_wire, utc_now
-from orchestrate.errors import CapacityError, NotRunError, OrchestrateError, UnsatisfiableError, UsageError
+from orchestrate.backends.protocol import Backend
+from orchestrate.clock import utc_now
+from orchestrate.errors import NotRunError, OrchestrateError
+from orchestrate.lifecycle.attempts import LEAST_TRY_S, Attempt, NextTry, Tried, next_try
 from orchestrate.lifecycle.closing import Closing, Narrator
 from orchestrate.lifecycle.closure import Closed
-from orchestrate.lifecycle.deadline import LEAST_RUN_S, Deadline
+from orchestrate.lifecycle.deadline import Deadline
+from orchestrate.lifecycle.forward import Forward, RefusedError
 from orchestrate.lifecycle.journal import Journal
 from orchestrate.lifecycle.outcome import Ended, Ending
-from orchestrate.lifecycle.plan import Plan
+from orchestrate.lifecycle.plan import Corpus, Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
+from orchestrate.lifecycle.refusals import Refusal, refusals_in, verdict_of
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.signals import StopSignals
 from orchestrate.lifecycle.source import pin_files
-from orchestrate.lifecycle.warden_keeper import WardenKeeper, readable
+from orchestrate.lifecycle.warden_keeper import WardenKeeper
+from orchestrate.lifecycle.watch import StoppedError, Watch
+from orchestrate.receipts.journal_chain import ATTEMPT_KIND
 from orchestrate.receipts.statement import Stage
 from orchestrate.verdict import Verdict
 
 __all__ = ["Supervisor"]
 
 WARDEN_PATIENCE_S = 30.0
-FULL_BYTES = 64 << 10
-"""Less free room than this on the runs directory's disk is a full disk: the evidence can not be written."""
-
-
-class _StoppedError(Exception):
-    """A stop signal came before the payload ran."""
 
 
 @dataclass(slots=True)
@@ -49,6 +48,11 @@ class Supervisor:
     """Runs one planned run to its closure. Single-threaded; the caller holds the run's lock and closes the journal.
 
     Args:
+        attempt: the attempt to begin with; `deadline` is its deadline.
+        open_backend: the backend of an attempt.
+        corpus: the private corpus, where it lies on this machine.
+        admission_end: until when (by `clock`) refused places are asked again.
+        first_pause_s: the pause before the second round of asking.
         lifeline_fds: read and write end of the node's lifeline. The node gets the read end; the write end is held by
             this process and the warden alone.
         harness: the folder of the harness package, whose files are pinned.
@@ -56,70 +60,77 @@ class Supervisor:
 
     run: RunDirectory
     plan: Plan
+    attempt: Attempt
     journal: Journal
     receipts: ReceiptWriter
-    backend: Backend
-    request: Request
+    open_backend: Callable[[Attempt], Backend]
+    corpus: Corpus | None
     deadline: Deadline
+    admission_end: float
     signals: StopSignals
     narrator: Narrator
     lifeline_fds: tuple[int, int]
     environ: Mapping[str, str]
     harness: Path
+    first_pause_s: float = 15.0
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = time.monotonic
     doing: str = "nothing yet"
-    _keeper: WardenKeeper | None = None
+    _backend: Backend | None = None
     _closing: Closing | None = None
-    _told: str | None = None
+    _watch: Watch | None = None
+    _tried: list[Tried] = field(default_factory=list)
 
     def launch(self) -> Closed:
         """Everything from the plan receipt to the closure. Raises nothing that the run itself can bring about."""
-        self._closing = Closing(
+        watch = self._watch = Watch(self.journal, self.signals, self.narrator.note, self.clock)
+        backend = self._backend = self.open_backend(self.attempt)
+        closing = self._closing = Closing(
             run=self.run,
             plan=self.plan,
             journal=self.journal,
             receipts=self.receipts,
-            backend=self.backend,
-            request=self.request,
+            backend=backend,
+            request=self.attempt.request(self.plan, self.run, self.corpus),
             pins=lambda: pin_files(self.harness),
-            pause=self.pause,
+            pause=watch.pause,
             narrator=self.narrator,
             now=self.now,
         )
-        ending = self._forward(self._closing)
+        self.receipts.begin_attempt(self.attempt.number)
+        ending = self._all_attempts(watch, closing)
+        self.doing = "closing"
         with suppress(OSError):
-            self._record_ending(ending)
-        closed = self._closing.close(ending, self._cancelled)
-        if self._keeper is not None and closed.closure_sha256 is not None:
-            self._keeper.dismiss()
+            self._record_ending(ending, watch)
+        closed = closing.close(ending, watch.cancelled)
+        if watch.keeper is not None and closed.closure_sha256 is not None:
+            watch.keeper.dismiss()
         return closed
 
     def still_to_do(self) -> str:
         """What is being done now, in words."""
         return self.doing if self._closing is None or self.doing != "closing" else self._closing.doing
 
-    def pause(self, seconds: float) -> None:
-        """Wait at least that long, minding the warden."""
-        end = self.clock() + seconds
-        while (left := end - self.clock()) > 0:
-            self._wait(left)
+    def _all_attempts(self, watch: Watch, closing: Closing) -> Ending:
+        """Attempt after attempt, until one was granted or nothing more is to be tried."""
+        ended = self._guarded(lambda: self._prepare(watch, closing))
+        while ended is None:
+            ending = self._guarded(lambda: self._forward(watch, closing).go())
+            assert ending is not None  # noqa: S101  # `go` returns one, and `_guarded` makes one of every exception
+            if ending.ended is not Ended.REFUSED:
+                return ending
+            ended = self._guarded(partial(self._again, watch, closing, ending))
+        return ended
 
-    def _forward(self, closing: Closing) -> Ending:
+    def _guarded(self, act: Callable[[], Ending | None]) -> Ending | None:
+        """What `act` returns, or the ending that its exception is."""
         try:
-            self._start_warden()
-            self._plan(closing)
-            self._admit()
-            self._acquire()
-            return self._run()
-        except _StoppedError:
+            return act()
+        except StoppedError:
             return Ending(Ended.SIGNAL, detail=f"stopped by {self.signals.first}")
-        except UnsatisfiableError as error:
-            return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.UNSATISFIABLE, remedy=error.remedy)
-        except CapacityError as error:
-            return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.CAPACITY, remedy=error.remedy)
-        except UsageError as error:  # a value that only the backend could check: waiting does not help
-            return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.UNSATISFIABLE, remedy=error.remedy)
+        except RefusedError as error:
+            refusal = error.refusal
+            return Ending(Ended.REFUSED, detail=refusal.cause, verdict=refusal.verdict, remedy=refusal.remedy)
         except NotRunError as error:
             return Ending(Ended.REFUSED, detail=error.cause, verdict=Verdict.NOT_RUN, remedy=error.remedy)
         except OrchestrateError as error:
@@ -127,123 +138,106 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001  # whatever it is, the teardown must follow
             detail = f"{type(error).__name__}: {error}"
             return Ending(Ended.FAULT, detail=detail, verdict=Verdict.INFRASTRUCTURE)
-        finally:
-            self.doing = "closing"
 
-    def _plan(self, closing: Closing) -> None:
-        self.doing = "planning"
-        self.narrator.stage(Stage.PLAN.value)
-        self.narrator.deadline(self.plan.deadline_at)
-        closing.state_plan()
-
-    def _start_warden(self) -> None:
-        self._keeper = WardenKeeper(
+    def _prepare(self, watch: Watch, closing: Closing) -> None:
+        watch.keeper = WardenKeeper(
             self.run,
             self.harness,
             self.lifeline_fds[1],
-            journal=self._quiet_record,
-            spare=self.backend.spare,
+            journal=watch.record,
+            spare=self._spare,
             environ=self.environ,
         )
-        self._keeper.start()
+        watch.keeper.start()
+        self.doing = "planning"
+        self.narrator.stage(Stage.PLAN.value)
+        self.narrator.deadline(self.attempt.deadline_at)
+        closing.state_plan()
 
-    def _admit(self) -> None:
-        started = self._enter(Stage.ADMIT)
-        self.doing = "admission"
-        found = self.backend.preflight(self.request)
-        check_corpora(self.request.corpora_not_given)
-        self.receipts.write(
-            Stage.ADMIT,
-            started_at=started,
-            ended_at=self._time(),
-            facts={
-                "backend": self.backend.name,
-                "device": found.device,
-                "accelerators": self.plan.accelerators,
-                "preflight": found.facts,
-                "fingerprint": found.fingerprint,
-                "caps": {**found.caps, **self.plan.tree["caps"]},
-                "gpu_hours_estimate": self.plan.gpu_hours_estimate,
-                "owner": self.plan.tree["owner"],
-                "token_sha256": self.plan.tree["token_sha256"],
-            },
+    def _spare(self, pid: int) -> None:
+        if self._backend is not None:
+            self._backend.spare(pid)
+
+    def _forward(self, watch: Watch, closing: Closing) -> Forward:
+        return Forward(
+            run=self.run,
+            plan=self.plan,
+            attempt=self.attempt,
+            journal=self.journal,
+            receipts=self.receipts,
+            backend=closing.backend,
+            request=closing.request,
+            deadline=self.deadline,
+            budget_s=max(LEAST_TRY_S, self._admission_left_s()) if self.attempt.why == "again" else math.inf,
+            watch=watch,
+            narrator=self.narrator,
+            wait_for_warden=lambda: self._wait_for_warden(watch),
+            lifeline_fd=self.lifeline_fds[0],
+            observe=closing.observe,
+            doing=self._say_doing,
+            now=self.now,
         )
-        self._checkpoint()
-        if self._keeper is not None:  # nothing is asked for before somebody stands by to give it back
-            self._keeper.wait_ready(self._wait_or_stop, timeout_s=WARDEN_PATIENCE_S, clock=self.clock)
 
-    def _acquire(self) -> None:
-        started = self._enter(Stage.ACQUIRE)
-        self.doing = "acquiring"
-        self.journal.append("acquiring", intent=dict(self.backend.intent(self.request)))
-        acquired = self.backend.acquire(
-            self.request, budget_s=max(0.0, self.deadline.budget_s() - LEAST_RUN_S), pause=self._wait_and_tell
+    def _say_doing(self, what: str) -> None:
+        self.doing = what
+
+    def _wait_for_warden(self, watch: Watch) -> None:
+        """Nothing is asked for before somebody stands by to give it back."""
+        if watch.keeper is not None:
+            watch.keeper.wait_ready(watch.wait_or_stop, timeout_s=WARDEN_PATIENCE_S, clock=self.clock)
+
+    def _again(self, watch: Watch, closing: Closing, ending: Ending) -> Ending | None:
+        """Give back what was refused and begin the next attempt; the ending where there is none."""
+        refusals = refusals_in(self.journal.view)
+        if not refusals:
+            return ending  # the admission deadline passed before anything was asked for
+        if ending.verdict is Verdict.NOT_RUN:
+            return _all_refused(refusals)
+        newest = refusals[-1]
+        self._tried.append(Tried(newest.place, newest.verdict))
+        closing.tell_capacity()
+        following = next_try(
+            self._tried,
+            len(self.plan.places),
+            left_s=self._admission_left_s(),
+            retry_after_s=newest.case.retry_after_s,
+            first_pause_s=self.first_pause_s,
         )
-        resources = [{"kind": item.kind, "id": item.id} for item in acquired.resources]
-        self.journal.append("acquired", resources=resources)
-        node = self.receipts.facts(Stage.ADMIT).get("fingerprint")
-        facts = {
-            "resources": resources,
-            "requested": {"accelerators": self.plan.accelerators, **acquired.requested},
-            "node": node,
-            "manifest_sha256": acquired.manifest_sha256,
-            "caps_read": dict(acquired.caps_read),
-        }
-        self.receipts.write(Stage.ACQUIRE, started_at=started, ended_at=self._time(), facts=facts)
-
-    def _run(self) -> Ending:
-        self._enter(Stage.RUN)
-        self.doing = "running the cells"
-        budget_s = self.deadline.budget_s()
-        if budget_s < LEAST_RUN_S:
-            return Ending(Ended.DEADLINE, detail="the time was over before the cells could start")
-        self.journal.append("submitting", budget_s=round(budget_s, 3))
-        began = self.clock()
-        submitted = self.backend.submit(self.request, budget_s=budget_s, lifeline_fd=self.lifeline_fds[0])
-        self.journal.append("submitted", job=f"{submitted.job.kind} {submitted.job.id}", cap_s=submitted.cap_s)
-        while True:
-            status = self.backend.poll()
-            self._tell(status)
-            ending = self._ending(status, self.clock() - began)
-            if ending is not None:
-                return ending
-            self.narrator.tick()
-            fd = self.backend.wake_fd()
-            self._wait(min(self.backend.poll_interval_s, max(0.0, self.deadline.budget_s())), fd)
-
-    def _ending(self, status: JobStatus, wall_s: float) -> Ending | None:
-        """Why the payload must not, or does not, go on; None while it does."""
-        full = self._disk_is_full()
-        if status.state is JobState.ENDED:
-            return Ending(
-                Ended.DEADLINE if status.by_cap else Ended.BY_ITSELF,
-                detail="the cap of the job ended it" if status.by_cap else "",
-                exit_code=status.exit_code,
-                signal=status.signal,
-                fault=status.fault or (full if status.exit_code != 0 else None),
-                wall_s=wall_s,
-            )
-        if self.signals.first is not None:
-            return Ending(Ended.SIGNAL, detail=f"stopped by {self.signals.first}", wall_s=wall_s)
-        if self.deadline.budget_s() <= 0:
-            spent = f"{self.plan.tree['deadline_s']:g}s, of which {self.deadline.reserve_s:g}s are for the teardown"
-            return Ending(Ended.DEADLINE, detail=spent, wall_s=wall_s)
-        if full is not None:
-            return Ending(Ended.FAULT, detail=full, verdict=Verdict.INFRASTRUCTURE, fault=full, wall_s=wall_s)
+        if following is None:
+            return _all_refused(refusals)
+        self.narrator.note(f"attempt {self.attempt.number} was refused ({newest.verdict}): {newest.cause}")
+        self.doing = "giving back what was refused"
+        if not closing.give_back(ending):
+            return ending
+        self.doing = f"waiting {following.after_s:.0f}s before the next attempt"
+        watch.pause_or_stop(following.after_s)
+        self._begin(following, watch, closing)
         return None
 
-    def _tell(self, status: JobStatus) -> None:
-        if self._closing is not None:
-            self._closing.observe()
-        for event in status.progress:
-            self.narrator.event(event)
-            if event.get("event") in {"cell-started", "cell-ended", "node-started", "node-ended"}:
-                kept = {name: event[name] for name in ("event", "cell", "status", "reason") if name in event}
-                self.journal.append("cell" if "cell" in kept else "node", **kept)
+    def _begin(self, following: NextTry, watch: Watch, closing: Closing) -> None:
+        self.attempt = Attempt.later(
+            self.plan,
+            self.receipts.next_attempt,
+            following.why,
+            following.place,
+            self.attempt.cells,
+            self.deadline.total_s,
+            self.now(),
+        )
+        self.deadline = replace(self.deadline, started=self.clock())
+        self.journal.append(ATTEMPT_KIND, **self.attempt.as_facts())
+        self.receipts.begin_attempt(self.attempt.number)
+        self.narrator.deadline(self.attempt.deadline_at)
+        self._backend = self.open_backend(self.attempt)
+        if watch.keeper is not None and watch.keeper.pid is not None:
+            self._backend.spare(watch.keeper.pid)
+        closing.begin(self._backend, self.attempt.request(self.plan, self.run, self.corpus))
 
-    def _record_ending(self, ending: Ending) -> None:
-        if self.signals.first is not None:
-            self._cancelled()
+    def _admission_left_s(self) -> float:
+        return self.admission_end - self.clock()
+
+    def _record_ending(self, ending: Ending, watch: Watch) -> None:
+        watch.cancelled()
         self.journal.append(
             "run-ended",
             ended=ending.ended.value,
@@ -257,60 +251,15 @@ class Supervisor:
         if ending.detail:
             self.narrator.note(ending.detail)
 
-    def _cancelled(self) -> str | None:
-        """What the stop signals mean for the run; the first one is recorded."""
-        first = self.signals.first
-        if first is None:
-            return None
-        if self._told != first:
-            self._told = first
-            self._quiet_record("signal", signal=first)
-        return f"stopped by {first}"
 
-    def _disk_is_full(self) -> str | None:
-        disk = os.statvfs(self.run.path)
-        free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
-        return f"disk-full: {free} bytes are free where the runs directory lies" if free < FULL_BYTES else None
-
-    def _enter(self, stage: Stage) -> str:
-        self._checkpoint()
-        self.journal.append("stage", stage=stage.value)
-        self.narrator.stage(stage.value)
-        self._checkpoint()
-        return self._time()
-
-    def _checkpoint(self) -> None:
-        if self._keeper is not None:
-            self._keeper.service()
-        if self.signals.first is not None:
-            raise _StoppedError
-
-    def _wait_or_stop(self, seconds: float) -> None:
-        self._wait(seconds)
-        self._checkpoint()
-
-    def _wait_and_tell(self, seconds: float) -> None:
-        """Write down what the backend observed, then wait; raises when the run is told to stop."""
-        if self._closing is not None:
-            self._closing.observe()
-        self._wait_or_stop(seconds)
-
-    def _wait(self, seconds: float, fd: int | None = None) -> None:
-        """Wait until something happens: time is up, a first signal, the warden reports, or `fd` becomes readable."""
-        fds = () if self._keeper is None else self._keeper.fds()
-        if self.signals.first is None:
-            fds = (*fds, self.signals.wake_fd)
-        elif self._told is None:
-            self._cancelled()
-        readable(fds if fd is None else (*fds, fd), seconds)
-        if self._keeper is not None:
-            self._keeper.service()
-
-    def _quiet_record(self, kind: str, **facts: Any) -> None:
-        try:
-            self.journal.append(kind, **facts)
-        except OSError as error:
-            self.narrator.note(f"the journal refused a record of kind {kind}: {error.strerror}")
-
-    def _time(self) -> str:
-        return to_wire(self.now())
+def _all_refused(refusals: tuple[Refusal, ...]) -> Ending:
+    """The ending of a run of which every attempt was refused."""
+    if len(refusals) == 1:
+        only = refusals[0]
+        return Ending(Ended.REFUSED, detail=only.cause, verdict=only.verdict, remedy=only.remedy)
+    verdict = verdict_of(refusals)
+    mixed = "" if len({each.verdict for each in refusals}) == 1 else "for different reasons; "
+    said = "; ".join(f"attempt {each.attempt}: {each.verdict}: {each.cause}" for each in refusals[-4:])
+    remedy = next((each.remedy for each in reversed(refusals) if each.verdict is verdict), refusals[-1].remedy)
+    detail = f"all {len(refusals)} attempts were refused, {mixed}{said}"
+    return Ending(Ended.REFUSED, detail=detail, verdict=verdict, remedy=remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrate.receipts.attempts import attempt_of_evidence
 from orchestrate.receipts.journal_chain import JournalRecord
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
@@ -35,7 +36,7 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     if closure is None:
         return ()
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
-    evidence = [name for name in bound if name.startswith("evidence/")]
+    evidence = [name for name in bound if attempt_of_evidence(name) is not None]
     count = sum(cell.complete for cell in record.cells)
     often = f"{record.plan.get('repeat')} times"
     if record.plan.get("schedule") == "racing":

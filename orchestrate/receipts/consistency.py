@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from orchestrate.receipts.attempts import evidence_folder
+from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.statement import Receipt, Stage
 
@@ -41,21 +43,46 @@ def time_gaps(record: RunRecord) -> list[str]:
 
 
 def _node(record: RunRecord, keys: list[str]) -> Iterator[str]:
-    if "evidence/preflight.json" not in record.files:
-        yield "there is no evidence/preflight.json"
-    if not record.node:
-        yield "there is no evidence/node.json"
-        return
-    if record.node.get("run_id") != record.plan.get("run_id"):
-        yield f"the node ran {record.node.get('run_id')!r}"
-    if record.node.get("exit_code") != 0 or isinstance(record.node.get("exit_code"), bool):
-        yield f"the node says that its exit code was {record.node.get('exit_code')!r}"
-    if record.node.get("stopped") is not None:
-        yield f"the node says that it was stopped: {record.node.get('stopped')!r}"
-    yield from _statuses("the node", record.node, keys)
-    for cell in _objects(record.node.get("cells")):
+    """What the nodes say of the cells whose evidence counts; the newest one must say that it ended well."""
+    newest = record.evidence_attempts[-1] if record.evidence_attempts else 1
+    for attempt in sorted({newest, *record.counted.values()}):
+        folder, node = evidence_folder(attempt), record.nodes.get(attempt, {})
+        if f"{folder}/preflight.json" not in record.files:
+            yield f"there is no {folder}/preflight.json"
+        if not node:
+            yield f"there is no {folder}/node.json"
+            continue
+        ours = [key for key in keys if record.counted.get(key) == attempt]
+        yield from _one_node(record, attempt, node, ours, is_newest=attempt == newest)
+
+
+def _one_node(
+    record: RunRecord, attempt: int, node: Mapping[str, Any], keys: list[str], *, is_newest: bool
+) -> Iterator[str]:
+    who = "the node" if attempt == 1 else f"the node of attempt {attempt}"
+    if node.get("run_id") != record.plan.get("run_id"):
+        yield f"{who} ran {node.get('run_id')!r}"
+    if is_newest:
+        if node.get("exit_code") != 0 or isinstance(node.get("exit_code"), bool):
+            yield f"{who} says that its exit code was {node.get('exit_code')!r}"
+        if node.get("stopped") is not None:
+            yield f"{who} says that it was stopped: {node.get('stopped')!r}"
+    yield from _node_sources(record, who, node)
+    cells = [cell for cell in _objects(node.get("cells")) if is_newest or cell.get("key") in keys]
+    yield from _statuses(who, {"cells": cells}, keys)
+    for cell in cells:
         if cell.get("exit_code") not in (None, 0) or cell.get("signal") is not None:
-            yield f"the node says that {cell.get('key')!r} ended with {cell.get('exit_code')!r}, {cell.get('signal')!r}"
+            yield f"{who} says that {cell.get('key')!r} ended with {cell.get('exit_code')!r}, {cell.get('signal')!r}"
+
+
+def _node_sources(record: RunRecord, who: str, node: Mapping[str, Any]) -> Iterator[str]:
+    """Evidence of other source files than the planned ones is evidence of another commit."""
+    source, sources = record.plan.get("source"), node.get("sources")
+    if not isinstance(source, Mapping) or not isinstance(source.get("pins"), Mapping) or not isinstance(sources, dict):
+        return
+    planned = node_source_digest(source["pins"])
+    if [sources.get("start"), sources.get("end")] != [planned, planned]:
+        yield f"{who} ran other source files than the planned ones"
 
 
 def _receipts(record: RunRecord, closure: Receipt, keys: list[str]) -> Iterator[str]:
@@ -107,15 +134,17 @@ def _plan(record: RunRecord) -> Iterator[str]:
 def _journal(record: RunRecord) -> Iterator[str]:
     if record.journal is None:
         return
-    ends = [each.facts for each in record.journal.records if each.kind == "run-ended"]
+    ends = [each.facts for each in record.journal.current.all("run-ended")]
     if not ends:
         yield "the journal does not say how the payload ended"
     for facts in ends:
         if facts.get("ended") != "by-itself" or facts.get("exit_code") != 0 or facts.get("fault") is not None:
             yield f"the journal says that the payload ended {facts.get('ended')!r}, {facts.get('exit_code')!r}"
-    for each in record.journal.records:
-        if each.kind == "cell" and each.facts.get("status", "complete") not in (None, "complete"):
-            yield f"the journal says that {each.facts.get('cell')!r} ended as {each.facts.get('status')!r}"
+    for attempt, records in record.journal.attempts:
+        for each in records.all("cell"):
+            counts = record.counted.get(str(each.facts.get("cell")), attempt) == attempt
+            if counts and each.facts.get("status", "complete") not in (None, "complete"):
+                yield f"the journal says that {each.facts.get('cell')!r} ended as {each.facts.get('status')!r}"
 
 
 def _looks(record: RunRecord) -> Iterator[str]:

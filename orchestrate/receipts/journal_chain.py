@@ -111,7 +111,7 @@ def read_journal(data: bytes) -> JournalView:
 
 
 def parse_journal(data: bytes) -> JournalView:
-    """The records of `data`, each checked by its sum and the one before it; `DamagedLineError` for the first bad one."""
+    """The records of `data`, each checked by its sum and the one before it; `DamagedLineError` at the first bad one."""
     records: list[JournalRecord] = []
     offset = 0
     prev: str | None = None

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 from orchestrate.cells.cell import slug
 from orchestrate.errors import ReceiptError
 from orchestrate.receipts import statement
+from orchestrate.receipts.attempts import attempt_of_evidence, evidence_folder, final_attempt
 from orchestrate.receipts.canonical import parse_canonical, parse_strict, sha256_hex
 from orchestrate.receipts.completeness import (
     MAX_LINE_BYTES,
@@ -48,8 +49,10 @@ class RunRecord:
     """What is in a run directory.
 
     `receipts` are in the order in which they were written, or in no order where the chain is broken (then a problem
-    says so). `digests` has the SHA-256 of `plan.json` and of every file below `evidence/`. `cells` has one judgement
-    for each cell that the plan expects. `node` is the node's own `evidence/node.json`.
+    says so). `digests` has the SHA-256 of `plan.json` and of every file of evidence, of whichever attempt. `cells` has
+    one judgement for each cell that the plan expects, and `counted` the attempt whose evidence was judged: the first in
+    which the cell is complete, else the newest that left some. Nothing is pooled. `nodes` has the node's own
+    `node.json` of each attempt that left one.
     """
 
     run_dir: Path
@@ -60,13 +63,29 @@ class RunRecord:
     journal: JournalView | None = None
     digests: dict[str, str] = field(default_factory=dict)
     cells: tuple[CellJudgement, ...] = ()
-    node: Mapping[str, Any] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    nodes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def stages(self) -> dict[Stage, Mapping[str, Any]]:
-        """The facts of the newest receipt of each stage that has one."""
-        return {receipt.stage: receipt.facts for receipt in self.receipts}
+        """The facts of the newest receipt of each stage that has one in the newest attempt."""
+        return {receipt.stage: receipt.facts for receipt in final_attempt(self.receipts)}
+
+    @property
+    def evidence(self) -> dict[str, int]:
+        """Every file of evidence with its size, of all attempts."""
+        return {name: size for name, size in self.files.items() if attempt_of_evidence(name) is not None}
+
+    @property
+    def evidence_attempts(self) -> tuple[int, ...]:
+        """The attempts that left evidence, ascending."""
+        return tuple(sorted({attempt for name in self.files if (attempt := attempt_of_evidence(name)) is not None}))
+
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """The node's own account of the newest attempt that left evidence; empty where it left none."""
+        return self.nodes.get(self.evidence_attempts[-1], {}) if self.evidence_attempts else {}
 
     @property
     def closures(self) -> tuple[Receipt, ...]:
@@ -141,30 +160,40 @@ def _read_receipts(record: RunRecord) -> None:
 
 
 def _read_evidence(record: RunRecord) -> None:
-    names = [name for name in record.files if name.startswith("evidence/")]
-    if sum(record.files[name] for name in names) > _MAX_TOTAL_BYTES:
+    evidence = record.evidence
+    if sum(evidence.values()) > _MAX_TOTAL_BYTES:
         record.problems.append(f"the evidence is larger than {_MAX_TOTAL_BYTES} bytes and was not read")
         return
     expected_cells = _expected_cells(record)
-    places = [f"evidence/cells/{slug(expected.key)}/rows.jsonl" for expected in expected_cells]
-    if len(set(places)) != len(places):
+    if len({slug(expected.key) for expected in expected_cells}) != len(expected_cells):
         record.problems.append("two cells of the plan share one folder of evidence")
-    record.cells = tuple(_judge(record, expected, name) for expected, name in zip(expected_cells, places, strict=True))
-    for name in names:
+    record.cells = tuple(_judge_all(record, expected) for expected in expected_cells)
+    for name in evidence:
         if name not in record.digests:
             with _noting(record, repr(name)):
                 record.digests[name] = hash_file(record.run_dir, name, limit=_MAX_EVIDENCE_BYTES)
-    if "evidence/node.json" in record.files:
-        with _noting(record, "evidence/node.json"):
-            node = parse_strict(
-                read_file(record.run_dir, "evidence/node.json", limit=_MAX_PLAN_BYTES), what="evidence/node.json"
-            )
-            record.node = node if isinstance(node, dict) else {}
+    for attempt in record.evidence_attempts:
+        name = f"{evidence_folder(attempt)}/node.json"
+        if name in record.files:
+            with _noting(record, name):
+                node = parse_strict(read_file(record.run_dir, name, limit=_MAX_PLAN_BYTES), what=name)
+                record.nodes[attempt] = node if isinstance(node, dict) else {}
+
+
+def _judge_all(record: RunRecord, expected: Expected) -> CellJudgement:
+    """The cell by the rows of one attempt: the first that is complete, else the newest that left any."""
+    judgement = absent(expected, "it left no evidence")
+    for attempt in record.evidence_attempts:
+        name = f"{evidence_folder(attempt)}/cells/{slug(expected.key)}/rows.jsonl"
+        if name in record.files:
+            judgement = _judge(record, expected, name)
+            record.counted[expected.key] = attempt
+            if judgement.complete:
+                break
+    return judgement
 
 
 def _judge(record: RunRecord, expected: Expected, name: str) -> CellJudgement:
-    if name not in record.files:
-        return absent(expected, "it left no evidence")
     digest = hashlib.sha256()
     try:
         lines = read_lines(record.run_dir, name, limit=MAX_ROWS_BYTES, line_limit=MAX_LINE_BYTES, digest=digest)

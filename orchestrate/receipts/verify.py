@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from orchestrate.receipts.attempts import attempt_of_evidence
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.claims import not_proven, proven, records_after, uncovered_files
 from orchestrate.receipts.consistency import second_accounts, time_gaps
@@ -208,8 +209,9 @@ def _bound_files(record: RunRecord) -> list[str]:
                 found.append(f"{subject.name} is not the file that the {receipt.stage} receipt binds: it was changed")
     if record.receipts and "plan.json" not in bound:
         found.append("no receipt binds plan.json")
-    if Stage.COLLECT in record.stages:
-        extra = [name for name in record.files if name.startswith("evidence/") and name not in bound]
+    collected = max((receipt.attempt for receipt in record.receipts if receipt.stage is Stage.COLLECT), default=0)
+    extra = [name for name in record.evidence if name not in bound and (attempt_of_evidence(name) or 0) <= collected]
+    if extra:
         found.extend(f"{name!r} is an evidence file that no receipt lists" for name in extra[:20])
     return found
 
@@ -239,7 +241,7 @@ def _collected(record: RunRecord) -> list[str]:
             found.append(f"the collect receipt says complete={claim.get('complete')!r} of {key}: {why}")
         if claim.get("rows") != judged.rows:
             found.append(f"the collect receipt counts {claim.get('rows')!r} rows of {key}, there are {judged.rows}")
-    evidence = [size for name, size in record.files.items() if name.startswith("evidence/")]
+    evidence = list(record.evidence.values())
     for name, ours in (("files", len(evidence)), ("bytes", sum(evidence))):
         if collect.get(name) != ours:
             found.append(f"the collect receipt counts {collect.get(name)!r} {name} of evidence, there are {ours}")
