@@ -36,7 +36,8 @@ class Run:
         with self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 command or self.stand_in(arguments),
-                stdout=subprocess.PIPE, stderr=err, start_new_session=True, env={**environ, "TMPDIR": str(bed.temp)},
+                stdout=subprocess.PIPE, stderr=err, start_new_session=True,
+                env={**environ, "TMPDIR": str(bed.temp), **bed.environ},
             )  # fmt: skip
 
     def stand_in(self, arguments):
@@ -149,6 +150,20 @@ class Bed:
         self.harness.mkdir(parents=True)
         (self.harness / "__init__.py").write_text("")
         self.runs = []
+        self.environ = {}
+
+    def pretend(self, **script):
+        """From now on the backend `k8s` is the pretended provider, which answers as `script` says."""
+        cloud = self.folder / "cloud"
+        cloud.mkdir(exist_ok=True)
+        (cloud / "script.json").write_text(json.dumps(script))
+        path = [str(HERE / "pretend"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.environ = {"PRETEND_CLOUD": str(cloud), "PYTHONPATH": os.pathsep.join(path)}
+
+    def asked(self):
+        """What the pretended provider was asked, one entry for each time."""
+        path = self.folder / "cloud" / "asked.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def launch(self, *arguments, name=None, command=None):
         """Start a launcher with a stand-in payload, or `command`."""
@@ -158,7 +173,7 @@ class Bed:
 
     def command(self, *arguments):
         """Run `orchestrate ARGUMENTS`; returns exit code, stdout, stderr."""
-        environ = {**os.environ, "TMPDIR": str(self.temp)}
+        environ = {**os.environ, "TMPDIR": str(self.temp), **self.environ}
         done = subprocess.run(
             [sys.executable, "-m", "orchestrate", *arguments],
             check=False,

@@ -53,6 +53,10 @@ def main():
     parser.add_argument("--deadline", type=float, default=120.0)
     parser.add_argument("--reserve", type=float, default=20.0)
     parser.add_argument("--temp", type=Path, required=True)
+    parser.add_argument("--backend", default="local")
+    parser.add_argument("--namespaces", nargs="+")
+    parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("--first-pause", type=float, default=0.2)
     options = parser.parse_args()
     selection = select("smoke", None, {})
     try:
@@ -79,6 +83,11 @@ def main():
                 options.behaviour,
             ),
             observer=Striker(options),
+            backend=options.backend,
+            settings={} if options.backend == "local" else {"accelerators": "H200:4"},
+            places=tuple({"namespace": name} for name in options.namespaces or ()) or ({},),
+            wait_s=options.wait,
+            first_pause_s=options.first_pause,
         ).start()
     except OrchestrateError as error:
         print(json.dumps({"error": error.as_json()}))
