@@ -15,10 +15,11 @@ import click
 import orchestrate
 from orchestrate.backends.catalogue import PROVIDERS
 from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
+from orchestrate.capacity.report import annotation, as_json, as_text
 from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.corpus_choice import ChosenCorpus, choose_corpus
 from orchestrate.commands.duration import DURATION
-from orchestrate.commands.provider_options import provider_options, settings_of
+from orchestrate.commands.provider_options import places_of, provider_options, settings_of
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
@@ -57,9 +58,13 @@ def default_owner() -> str:
               help="Refuse a run that may take more.")  # fmt: skip
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", default=default_owner, show_default="user@host",
               help="The owner that every resource of the run names.")  # fmt: skip
+@click.option("--wait", type=click.FloatRange(min=0, max=10080), metavar="MINUTES", default=0.0,
+              help="Ask again for so long where nothing is free.  [default: ask once]")  # fmt: skip
 @provider_options
 @RUNS_DIR_OPTION
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, also when the run fails.")
+@click.option(
+    "--json", "json_wanted", is_flag=True, help="One JSON object on standard output, also when the run fails."
+)
 def command(
     backend: str,
     cell_set: str | None,
@@ -71,9 +76,10 @@ def command(
     corpus_sha256: str | None,
     max_gpu_hours: float | None,
     owner: str,
+    wait: float,
     runs_dir: Path,
     *,
-    as_json: bool,
+    json_wanted: bool,
     **given: Any,
 ) -> int:
     """Run the selected cells, bring home receipts, give everything back, and prove it.
@@ -87,6 +93,7 @@ def command(
       orchestrate launch --cell-set text --groups 1,4 --repeat 4 --deadline 20m
       orchestrate launch --json | jq -r .verdict
       orchestrate launch --backend sky --infra slurm/CLUSTER --cell-set ellavox --corpus PATH --corpus-sha256 SHA256
+      orchestrate launch --backend sky --any-of k8s/CONTEXT,slurm/CLUSTER --cell-set main --wait 30
       orchestrate launch --backend k8s --namespace TEAM --cell-set main --image NAME@sha256:DIGEST --deadline 2h
     """
     selection = selected(cell_set, groups, default="smoke")
@@ -105,25 +112,37 @@ def command(
             narrator=progress,
             backend=backend,
             settings=settings,
+            places=places_of(backend, given),
+            wait_s=wait * 60,
             corpus=chosen.corpus,
             max_gpu_hours=max_gpu_hours,
         ).start()
     except (NotRunError, UnsatisfiableError) as error:
-        if as_json:
+        if json_wanted:
             say(json.dumps(_refused_as_json(error, len(selection.cells)), sort_keys=True))
         say(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
         return error.exit_code
     finally:
         progress.close()
-    if as_json:
+    if json_wanted:
         say(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
     if launched.run is None or launched.closed is None:
         say(f"stopped by {launched.stopped_by} before anything was made", err=True)
         return Verdict.CANCELLED.exit_code
     progress.verdict(summary_of(launched.run, launched.closed))
+    _tell_refusal(launched.closed)
     if launched.closed.remedy:
         say(f"remedy: {launched.closed.remedy}", err=True)
     return exit_code_of(launched.closed)
+
+
+def _tell_refusal(closed: Closed) -> None:
+    if closed.refused is None:
+        return
+    for line in as_text(closed.refused):
+        say(line, err=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        say(annotation(closed.refused), err=True)
 
 
 def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
@@ -145,6 +164,7 @@ def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
         "backend": plan.backend,
         "accelerators": plan.accelerators,
         "cells": {"expected": expected, "complete": closed.collected.complete},
+        "capacity": None if closed.refused is None else as_json(closed.refused),
         "teardown": {"confirmed": closed.confirmed, "remaining": [*closed.remaining, *closed.unknown]},
     }
 

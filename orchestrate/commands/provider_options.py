@@ -26,6 +26,7 @@ __all__ = [
     "NAMESPACE_OPTION",
     "NODE_SELECTOR_OPTION",
     "TOLERATION_OPTION",
+    "places_of",
     "provider_options",
     "settings_of",
 ]
@@ -69,7 +70,9 @@ _DECORATORS = (
     TOLERATION_OPTION,
     click.option("--queue", metavar="NAME", help="k8s: the Kueue queue that admits the Job."),
     click.option("--priority-class", metavar="NAME", help="k8s: the PriorityClass of the pod."),
-)
+    click.option("--any-of", metavar="PLACE,PLACE",
+                 help="Several places in order: infras (sky), k8s:CONTEXT/NAMESPACE (k8s)."),
+)  # fmt: skip
 
 _REMOTE = ("sky", "k8s")
 _SUITS: Mapping[str, tuple[str, ...]] = {
@@ -88,12 +91,14 @@ _SUITS: Mapping[str, tuple[str, ...]] = {
     "namespace": ("k8s",),
     "node_selector": ("k8s",),
     "toleration": ("k8s",),
+    "any_of": _REMOTE,
     "queue": ("k8s",),
     "priority_class": ("k8s",),
 }
 """Which backends each option means something to."""
 
 _OBJECT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+.*", re.ASCII)
 _CLAIM = re.compile(r"pvc:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?:/.*)?", re.ASCII)
 
@@ -136,6 +141,34 @@ def settings_of(
         settings["corpus"] = dict(corpus)
     _check_as_rendered(settings, given, selection, deadline_s)
     return settings
+
+
+def places_of(backend: str, given: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+    """The places that may be asked, in order: settings that stand above the others; one without any by itself.
+
+    Raises:
+        UsageError: a place does not suit the backend, is named twice, or stands beside an option that names one.
+    """
+    text = given["any_of"]
+    if text is None:
+        return ({},)
+    beside = [name for name in ("infra", "context", "namespace") if given[name] is not None]
+    if beside:
+        raise UsageError(f"--any-of and --{beside[0]} both say where to ask", remedy=f"leave --{beside[0]} out")
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"--any-of {text[:200]!r} names a place twice, or none", remedy="name each place once")
+    return tuple(_place(backend, name) for name in names)
+
+
+def _place(backend: str, name: str) -> dict[str, str]:
+    require_text("--any-of", name)
+    if backend == "sky":
+        return {"infra": name}
+    context, slash, namespace = name.removeprefix("k8s:").rpartition("/")  # a context may have slashes of its own
+    if not name.startswith("k8s:") or not slash or not context or not _NAMESPACE.fullmatch(namespace):
+        raise UsageError(f"--any-of: {name[:200]!r} is no place of k8s", remedy="give k8s:CONTEXT/NAMESPACE")
+    return {"context": context, "namespace": namespace}
 
 
 def _settings(backend: str, given: Mapping[str, Any], selection: Selection) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.protocol import Backend, Look, Request, Step
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import OrchestrateError
-from orchestrate.lifecycle.capacity_report import capacity_report
+from orchestrate.lifecycle.capacity_report import capacity_report, refused_case
 from orchestrate.lifecycle.census import Census, take_census
 from orchestrate.lifecycle.closure import Closed, missing_stages, write_closure
 from orchestrate.lifecycle.collecting import Collected, collect_evidence, node_words
@@ -107,11 +107,9 @@ class Closing:
         self._note("tearing-down", because=_because(ending))
         self._stop()
         self._release(ending)
-        census = self._look_twice()
-        if census is not None and census.confirmed:
-            self._given_back = census
+        self._given_back = self._look_twice()
         self.tell_capacity()
-        return self._given_back is not None
+        return self._given_back is not None and self._given_back.confirmed
 
     def begin(self, backend: Backend, request: Request) -> None:
         """Another attempt begins, with a backend and a request of its own."""
@@ -271,7 +269,8 @@ class Closing:
                 told=[f"{word.key}: {word.reason}" for word in collected.words if word.reason],
             )
         )
-        return self._write(Closed(decision, None, collected, census, remaining, unknown, ending.remedy))
+        refused = refused_case(self.journal.view)
+        return self._write(Closed(decision, None, collected, census, remaining, unknown, ending.remedy, refused))
 
     def close_again(self, before: Mapping[str, Any]) -> Closed:
         """Remove what is left of a closed run, look twice, and write a further closure that supersedes `before`.

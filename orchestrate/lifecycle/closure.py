@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from orchestrate.capacity.taxonomy import Case
 from orchestrate.clock import to_wire
 from orchestrate.lifecycle.capacity_report import capacity_report
 from orchestrate.lifecycle.census import Census
@@ -24,7 +25,11 @@ __all__ = ["Closed", "announce", "missing_stages", "write_closure"]
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A closed run. `closure_sha256` is None where no closure could be written: then the run is not closed."""
+    """A closed run.
+
+    `closure_sha256` is None where no closure could be written: then the run is not closed. `refused` is what it was
+    refused, None where it was granted what it asked for, or asked for nothing.
+    """
 
     decision: Decision
     closure_sha256: str | None
@@ -33,6 +38,7 @@ class Closed:
     remaining: tuple[str, ...]
     unknown: tuple[str, ...]
     remedy: str = ""
+    refused: Case | None = None
 
     @property
     def confirmed(self) -> bool:

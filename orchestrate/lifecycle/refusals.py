@@ -12,7 +12,7 @@ from orchestrate.lifecycle.journal import JournalView
 from orchestrate.receipts.journal_chain import ATTEMPT_KIND
 from orchestrate.verdict import Verdict
 
-__all__ = ["Refusal", "case_as_facts", "refusal_of", "refusals_in", "report_of", "verdict_of"]
+__all__ = ["Refusal", "refusal_of", "refusals_in", "report_of", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Refusal:
             "verdict": self.verdict.label,
             "cause": self.cause,
             "remedy": self.remedy,
-            "case": case_as_facts(self.case),
+            "case": _case_as_facts(self.case),
         }
 
 
@@ -53,7 +53,7 @@ def refusal_of(
     if not isinstance(case, Case) or not case.offers:
         offer = Offer(where, str(asked.get("accelerators")), _REASONS[verdict], Basis.TEXT, error.cause, at)
         case = Case(asked=dict(asked), offers=(offer,))
-    return Refusal(attempt, place, verdict, error.cause, error.remedy, case)
+    return Refusal(attempt, place, classify(case.offers).verdict, error.cause, error.remedy, case)
 
 
 def refusals_in(view: JournalView) -> tuple[Refusal, ...]:
@@ -84,9 +84,7 @@ def refusals_in(view: JournalView) -> tuple[Refusal, ...]:
 
 
 def verdict_of(refusals: Sequence[Refusal]) -> Verdict:
-    """The verdict of all of them: of the only one, else by every offer together."""
-    if len(refusals) == 1:
-        return refusals[0].verdict
+    """The verdict of all of them, by every offer together."""
     return classify([offer for refusal in refusals for offer in refusal.case.offers]).verdict
 
 
@@ -106,20 +104,20 @@ def report_of(refusals: Sequence[Refusal]) -> Case:
         ),
         retry_after_s=min(advised, default=None),
         notes=notes,
+        ran=any(case.ran for case in cases),
     )  # fmt: skip
 
 
-def case_as_facts(case: Case) -> dict[str, Any]:
-    """A case as plain JSON."""
+def _case_as_facts(case: Case) -> dict[str, Any]:
     return {
         "asked": dict(case.asked),
         "offers": [
             {**asdict(offer), "reason": offer.reason.label, "basis": offer.basis.value} for offer in case.offers
         ],
         "availability": [asdict(each) for each in case.availability],
-        "withdrawal": None if case.withdrawal is None else asdict(case.withdrawal),
         "retry_after_s": case.retry_after_s,
         "notes": list(case.notes),
+        "ran": case.ran,
     }
 
 
@@ -161,4 +159,5 @@ def _case_from_facts(facts: Mapping[str, Any]) -> Case:
         availability=tuple(Availability(**each) for each in facts["availability"]),
         retry_after_s=facts["retry_after_s"],
         notes=tuple(facts["notes"]),
+        ran=facts["ran"],
     )

@@ -55,7 +55,7 @@ def test_without_a_wait_one_refusal_is_the_end(bed):
     assert (code, answer["verdict"], answer["test_verdict"]) == (75, "capacity", "capacity")
     assert len(bed.asked()) == 1
     report = capacity(run)
-    assert report["ran"] is False
+    assert report["nothing_ran"] is True
     assert report["withdrawal"] == {"withdrawn": True, "confirmed": True, "how": "two looks found nothing of it"}
     assert [(offer["where"], offer["reason"]) for offer in report["offers"]] == [("here", "nothing-free")]
     assert report["availability"][0]["total"] == 8

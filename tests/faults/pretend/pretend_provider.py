@@ -9,11 +9,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrate.backends.catalogue import PROVIDERS
 from orchestrate.backends.local import LocalBackend, LocalSettings
 from orchestrate.backends.protocol import Answer, Outcome, Resource, Step
 from orchestrate.capacity.taxonomy import Availability, Basis, Case, Offer, Reason
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
+
+PROVIDERS["k8s"] = replace(PROVIDERS["k8s"], census_patience_s=3.0)
 
 
 def open_backend(ownership, settings, place):
@@ -65,8 +68,8 @@ class PretendBackend(LocalBackend):
                 while True:
                     pause(0.05)
             case "stay":
-                self.thing.with_suffix(".stays").touch()
                 self.leave()
+                self.thing.with_suffix(".stays").touch()
                 raise CapacityError("nothing is free", remedy="wait", case=self.case(Reason.NOTHING_FREE))
 
     def release(self):
