@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._dynamo.callback import callback_handler
 
 from harness.admission.cuda import open_probe
 from harness.admission.gate import CellGate
@@ -29,6 +30,7 @@ from harness.packing import pack
 from harness.parallel.topology import Topology
 from harness.prefix_tree import PrefixTree, Row, candidate_family, equal_labels, features
 from harness.preflight import look
+from harness.trace.compile_beats import beat_on_compilations
 from harness.trace.recorder import Recorder
 from harness.trace.watchdog import Heart, Phase
 from harness.workloads import load_rows
@@ -56,6 +58,7 @@ def run_cell(
     config.refuse_uneven_heads(cell.tp, cell.cp)
     rows = load_rows(cell.workload, cell.group, settings.corpus, settings.corpus_sha256)
     raise_recompile_limit()
+    beat_on_compilations(callback_handler, heart.compiling)
     timeout = timedelta(seconds=settings.process_group_timeout_s)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     recorder = Recorder(

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,9 +202,9 @@ class NodeRun:
 
     def _show(self, running: _Running, beat: Beat | None) -> None:
         """A progress event whenever rank 0 is at something else."""
-        if beat is None or beat.count == running.shown:
+        if beat is None or replace(beat, count=0, compiling=False) == running.shown:
             return
-        running.shown = beat.count
+        running.shown = replace(beat, count=0, compiling=False)
         self._event(
             "progress",
             cell=running.cell.key,
@@ -331,7 +331,7 @@ class _Running:
     started_at: str
     sources: str
     ran_with: set[str] = field(default_factory=set)
-    shown: int = 0
+    shown: Beat | None = None
 
     def members(self) -> Collection[int]:
         """The cell's living processes, whoever their parent is now."""

@@ -1,4 +1,4 @@
-"""A rank of the old fault: `per_rank_fault.py DECISION GUARD EVIDENCE`.
+"""A rank of the old fault: `per_rank_fault.py DECISION GUARD --evidence FILE ...`.
 
 DECISION is union or alone, GUARD none, digest or checked. Production has no switch for this: the rules are set here.
 """
@@ -42,7 +42,7 @@ def main():
     settings = Settings(
         cell=parse_key(CELL),
         repeat=1,
-        evidence=Path(sys.argv[3]),
+        evidence=Path(sys.argv[sys.argv.index("--evidence") + 1]),
         device="cpu",
         run_id="old-fault",
         rank=int(os.environ["RANK"]),

@@ -27,7 +27,7 @@ def layouts(job):
 
 @pytest.fixture(scope="module")
 def united(torchrun):
-    return torchrun(WORLD, FAULT, "union", "none", "{rows}")
+    return torchrun(WORLD, FAULT, "union", "none", "--evidence", "{rows}")
 
 
 def test_with_the_union_the_job_completes_and_all_ranks_run_the_same_layouts(united):
@@ -46,7 +46,7 @@ def test_one_rank_alone_recompiled_so_the_union_is_not_what_each_rank_saw(united
 
 
 def test_deciding_alone_the_ranks_run_different_layouts(torchrun):
-    job = torchrun(WORLD, FAULT, "alone", "none", "{rows}")
+    job = torchrun(WORLD, FAULT, "alone", "none", "--evidence", "{rows}")
     first, second, *_ = sequences = layouts(job)
     parted = next(index for index in range(len(first)) if len({sequence[index] for sequence in sequences}) > 1)
     assert first[:parted] == second[:parted]
@@ -57,7 +57,7 @@ def test_deciding_alone_the_ranks_run_different_layouts(torchrun):
 
 @pytest.mark.parametrize(("guard", "error"), [("digest", "PlanMismatch"), ("checked", "CollectiveMismatch")])
 def test_digest_or_checked_mode_makes_it_an_error_that_names_the_rank(torchrun, guard, error):
-    job = torchrun(WORLD, FAULT, "alone", guard, "{rows}")
+    job = torchrun(WORLD, FAULT, "alone", guard, "--evidence", "{rows}")
     assert job.done.returncode == 1
     told = [failure["message"] for failure in job.failures if failure["message"]]
     assert told
