@@ -1,4 +1,7 @@
-"""One qualification on a node: command groups in order, each as a process family of its own, with what became of it."""
+"""One qualification on a node: command groups in order, each as a process family of its own, and what became of it.
+
+A group is to this node what a cell is to the other one: its record in node.json has the same members, and more.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +13,29 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from harness.documents import write_json
 from harness.evidence import utc_now
 from harness.family import Family
-from harness.outcome import INFRASTRUCTURE_EXIT_CODE, OWN_SIGNALS, STOPPED_EXIT_CODE, signal_name
+from harness.node_run import NODE_SCHEMA, source_digest
+from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
 from harness.preflight import NOT_APPLICABLE, Preflight
 from harness.processes import become_subreaper
 from harness.source_files import changed_files, pin_files
 from harness.stop_requests import StopRequests, stop_requests
 
-__all__ = ["PYTEST_REPORT", "QUALIFICATION_SCHEMA", "Group", "GroupRun", "GroupStatus", "QualifyJob"]
+__all__ = ["PYTEST_REPORT", "Group", "GroupRun", "QualifyJob"]
 
-QUALIFICATION_SCHEMA = "harness.qualification/1"
 PYTEST_REPORT = Path(__file__).parent / "pytest_report"
 """The folder, and by `orchestrate_pytest_report` the name, of the plugin that reports on tests."""
 
+_HERE = Path(__file__).resolve().parents[1]
 _LOOK_S = 0.2
 _GRACE_S = 3.0
 _KILL_S = 10.0
 _STOP_GRACE_S = 2.0
-
-
-class GroupStatus(StrEnum):
-    """What became of a group, as groups.json says it."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    INFRASTRUCTURE = "infrastructure"
-    CANCELLED = "cancelled"
-    NOT_RUN = "not-run"
-    """A group that it needs did not pass, or the node was stopped or unfit before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +58,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class QualifyJob:
-    """What a node is to do: `groups` in order, in `source`, an unpacked source that nothing may change meanwhile."""
+    """What a node is to do: `groups` in order, in `source`, an unpacked source that nothing may change meanwhile.
+
+    `name` is that of the qualification.
+    """
 
     run_id: str
+    name: str
     device: str
     slots: int
     source: Path
@@ -81,7 +76,7 @@ class QualifyJob:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    status: GroupStatus
+    status: CellStatus
     reason: str
     exit_code: int | None = None
     signal: int | None = None
@@ -116,17 +111,19 @@ class GroupRun:
         job = self._job
         job.evidence.mkdir(parents=True, exist_ok=True)
         become_subreaper()
+        harness = source_digest()
         pins = pin_files(job.source)
         write_json(job.evidence / "sources.json", pins)
         with stop_requests(job.lifeline_fd) as requests:
-            self._event("node-started", groups=[group.name for group in job.groups])
+            self._event("node-started", cell_set=job.name, cells=[group.name for group in job.groups])
             problems = self._look_at_node()
             for group in job.groups:
                 self._one(group, requests, problems, pins)
             stopped = requests.reason
         changed = changed_files(job.source, pins)
-        code = STOPPED_EXIT_CODE if stopped is not None else _exit_code(self._records.values(), changed)
-        self._write_result(code, stopped, changed)
+        statuses = [CellStatus(record["status"]) for record in self._records.values()]
+        code = exit_code([*statuses, *([CellStatus.FAILED] if changed else [])], stopped=stopped is not None)
+        self._write_result(code, stopped, harness, pins, changed)
         self._event("node-ended", status=stopped or "ran to its end", exit_code=code)
         return code
 
@@ -136,13 +133,13 @@ class GroupRun:
         return preflight.problems
 
     def _one(self, group: Group, requests: StopRequests, problems: tuple[str, ...], pins: Mapping[str, str]) -> None:
-        unmet = [name for name in group.needs if self._records[name]["status"] != GroupStatus.PASSED]
+        unmet = [name for name in group.needs if self._records[name]["status"] != CellStatus.COMPLETE]
         if requests.reason is not None:
-            ended = _Ended(GroupStatus.CANCELLED, f"the node was stopped before it began: {requests.reason}")
+            ended = _Ended(CellStatus.CANCELLED, f"the node was stopped before it began: {requests.reason}")
         elif problems:
-            ended = _Ended(GroupStatus.INFRASTRUCTURE, "; ".join(problems))
+            ended = _Ended(CellStatus.INFRASTRUCTURE, "; ".join(problems))
         elif unmet:
-            ended = _Ended(GroupStatus.NOT_RUN, f"it needs {', '.join(unmet)}, which did not pass")
+            ended = _Ended(CellStatus.UNSETTLED, f"it needs {', '.join(unmet)}, which did not pass")
         else:
             self._start(group, requests, pins)
             return
@@ -151,7 +148,7 @@ class GroupRun:
     def _start(self, group: Group, requests: StopRequests, pins: Mapping[str, str]) -> None:
         folder = self._folder(group)
         folder.mkdir(parents=True)
-        self._event("group-started", group=group.name)
+        self._event("cell-started", cell=group.name, phase="measure")
         started_at, began = utc_now(), time.monotonic()
         family = Family()
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
@@ -159,16 +156,18 @@ class GroupRun:
             retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
         if retired.left:
             left = f"processes of it could not be ended: {', '.join(retired.left)}"
-            ended = replace(ended, status=GroupStatus.INFRASTRUCTURE, reason=left)
+            ended = replace(ended, status=CellStatus.INFRASTRUCTURE, reason=left)
         busy = self._idle()
-        if busy and ended.status is GroupStatus.PASSED:
-            ended = replace(ended, status=GroupStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
+        if busy and ended.status is CellStatus.COMPLETE:
+            ended = replace(ended, status=CellStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
         changed = changed_files(self._job.source, pins)
-        if changed and ended.status is GroupStatus.PASSED:
+        if changed and ended.status is CellStatus.COMPLETE:
             ended = replace(
-                ended, status=GroupStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
+                ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
             )
         self._fetch_junit(group, folder)
+        if ended.status is CellStatus.FAILED and _could_not_collect(folder / "tests.jsonl"):
+            ended = replace(ended, status=CellStatus.UNSETTLED, reason="pytest could not collect every test")
         self._record(
             group,
             ended,
@@ -193,7 +192,7 @@ class GroupRun:
                     start_new_session=True,
                 )
             except OSError as error:
-                return _Ended(GroupStatus.FAILED, f"{group.command[0]!r} can not be started: {error.strerror}")
+                return _Ended(CellStatus.FAILED, f"{group.command[0]!r} can not be started: {error.strerror}")
         deadline = time.monotonic() + group.timeout_s
         while process.poll() is None:
             family.sample()
@@ -201,17 +200,17 @@ class GroupRun:
                 family.retire([process.pid], grace_s=_STOP_GRACE_S, kill_s=_KILL_S)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
-                return _Ended(GroupStatus.CANCELLED, f"the node was stopped: {requests.reason}")
+                return _Ended(CellStatus.CANCELLED, f"the node was stopped: {requests.reason}")
             if time.monotonic() >= deadline:
                 family.retire([process.pid], grace_s=_GRACE_S, kill_s=_KILL_S)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
-                return _Ended(GroupStatus.TIMEOUT, f"it did not end within its {group.timeout_s:g}s")
+                return _Ended(CellStatus.HUNG, f"it did not end within its {group.timeout_s:g}s")
             requests.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
         return _ended(process.returncode)
 
     def _environment(self, group: Group, folder: Path, scratch: Path) -> dict[str, str]:
-        env = {**self._env, "TMPDIR": str(scratch), **group.env}
+        env = {**self._env, "TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), **group.env}
         if group.report == "pytest":
             path = env.get("PYTHONPATH")
             plugins = env.get("PYTEST_PLUGINS")
@@ -219,6 +218,12 @@ class GroupRun:
             env["PYTEST_PLUGINS"] = ",".join([*([plugins] if plugins else []), "orchestrate_pytest_report"])
             env["ORCHESTRATE_PYTEST_REPORT"] = str((folder / "tests.jsonl").absolute())
         return env
+
+    def _python_path(self) -> str:
+        """The source first, and not the harness that runs here: what is tested is the commit."""
+        rest = self._env.get("PYTHONPATH", "").split(os.pathsep)
+        kept = [entry for entry in rest if entry and Path(entry).resolve() != _HERE]
+        return os.pathsep.join([str(self._job.source.absolute()), *kept])
 
     def _fetch_junit(self, group: Group, folder: Path) -> None:
         """Copy the report that the command wrote; what is not there shows by its absence."""
@@ -240,7 +245,8 @@ class GroupRun:
         gpus_busy_after: object = None,
     ) -> None:
         self._records[group.name] = {
-            "name": group.name,
+            "key": group.name,
+            "ran_with": [],
             "command": list(group.command),
             "report": group.report,
             "status": ended.status,
@@ -255,23 +261,30 @@ class GroupRun:
             "gpus_busy_after": gpus_busy_after,
             "evidence": None if started_at is None else f"groups/{group.name}",
         }
-        self._event("group-ended", group=group.name, status=ended.status, reason=ended.reason or None)
+        self._event("cell-ended", cell=group.name, status=ended.status, reason=ended.reason or None)
 
-    def _write_result(self, code: int, stopped: str | None, changed: tuple[str, ...]) -> None:
+    def _write_result(
+        self, code: int, stopped: str | None, harness: str, pins: Mapping[str, str], changed: tuple[str, ...]
+    ) -> None:
         job = self._job
-        write_json(
-            job.evidence / "groups.json",
-            {
-                "schema": QUALIFICATION_SCHEMA,
-                "run_id": job.run_id,
-                "device": job.device,
-                "exit_code": code,
-                "stopped": stopped,
+        result = {
+            "schema": NODE_SCHEMA,
+            "run_id": job.run_id,
+            "payload": "groups",
+            "cell_set": job.name,
+            "device": job.device,
+            "exit_code": code,
+            "stopped": stopped,
+            "cells": [self._records[group.name] for group in job.groups],
+            "sources": {"start": harness, "end": source_digest()},
+            "qualified": {
                 "archive_sha256": job.archive_sha256,
-                "sources": {"file": "sources.json", "changed": list(changed)},
-                "groups": [self._records[group.name] for group in job.groups],
+                "files": len(pins),
+                "pins": "sources.json",
+                "changed": list(changed),
             },
-        )
+        }
+        write_json(job.evidence / "node.json", result)
 
     def _event(self, event: str, **fields: Any) -> None:
         kept = {name: value for name, value in fields.items() if value is not None}
@@ -284,28 +297,22 @@ class GroupRun:
         return self._job.evidence / "groups" / group.name
 
 
+def _could_not_collect(report: Path) -> bool:
+    """Whether pytest reported a module that it could not read: then nobody knows what its tests would have said."""
+    try:
+        with report.open("rb") as lines:
+            return any(b'"kind": "collect-error"' in line for line in lines)
+    except OSError:
+        return False
+
+
 def _ended(returncode: int) -> _Ended:
     """By its own exit code. A signal that nobody here sent came from outside, or is a fault of the command's own."""
     if returncode == 0:
-        return _Ended(GroupStatus.PASSED, "", 0)
+        return _Ended(CellStatus.COMPLETE, "", 0)
     if returncode > 0:
-        return _Ended(GroupStatus.FAILED, f"it exited with {returncode}", returncode)
+        return _Ended(CellStatus.FAILED, f"it exited with {returncode}", returncode)
     number = -returncode
     if number in OWN_SIGNALS:
-        return _Ended(GroupStatus.FAILED, f"it died of {signal_name(number)}", None, number)
-    return _Ended(GroupStatus.INFRASTRUCTURE, f"it was killed by {signal_name(number)} from outside", None, number)
-
-
-_WORST_FIRST = (
-    (GroupStatus.INFRASTRUCTURE, INFRASTRUCTURE_EXIT_CODE),
-    (GroupStatus.TIMEOUT, 3),
-    (GroupStatus.FAILED, 1),
-    (GroupStatus.CANCELLED, STOPPED_EXIT_CODE),
-    (GroupStatus.NOT_RUN, 4),
-)
-
-
-def _exit_code(records: Any, changed: tuple[str, ...]) -> int:
-    found = {record["status"] for record in records}
-    code = next((code for status, code in _WORST_FIRST if status in found), 0)
-    return code or (1 if changed else 0)
+        return _Ended(CellStatus.FAILED, f"it died of {signal_name(number)}", None, number)
+    return _Ended(CellStatus.INFRASTRUCTURE, f"it was killed by {signal_name(number)} from outside", None, number)

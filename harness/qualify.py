@@ -3,7 +3,7 @@
     python -m harness qualify --plan groups.json --archive source.tar --source work/ --evidence DIR
 
 It writes preflight.json, sources.json (every file by digest), node.jsonl (progress), a folder for each group (output,
-test report) and, at the end, groups.json. Nothing is retried and nothing is installed.
+test report) and, at the end, node.json. Nothing is retried and nothing is installed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_plan(options: argparse.Namespace) -> QualifyJob:
         raise InputError(f"{options.evidence} already holds evidence", remedy="name an empty directory")
     if options.source.exists():
         raise InputError(f"{options.source} exists already", remedy="name a directory that is not there yet")
-    top = read_json(options.plan).fields(("schema", "run_id", "device", "archive_sha256", "groups"))
+    top = read_json(options.plan).fields(("schema", "run_id", "name", "device", "archive_sha256", "groups"))
     top["schema"].schema(PLAN_SCHEMA)
     groups: list[Group] = []
     for place in top["groups"].items():
@@ -83,6 +83,7 @@ def read_plan(options: argparse.Namespace) -> QualifyJob:
         raise top["device"].error(f"must be cpu or h200, is {device!r}")
     return QualifyJob(
         run_id=top["run_id"].text(),
+        name=top["name"].text(),
         device=device,
         slots=options.procs,
         source=options.source,

@@ -73,6 +73,7 @@ class Qualification:
         return {
             "schema": GROUPS_SCHEMA,
             "run_id": run_id,
+            "name": self.name,
             "device": self.device,
             "archive_sha256": archive_sha256,
             "groups": [

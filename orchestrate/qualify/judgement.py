@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from orchestrate.verdict import Verdict, worst
 
 __all__ = ["GroupJudgement", "judge_groups", "verdict_of"]
 
-QUALIFICATION_SCHEMA = "harness.qualification/1"
+NODE_SCHEMA = "harness.node/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +27,13 @@ class GroupJudgement:
 
 
 def judge_groups(
-    expected: Sequence[tuple[str, Report]], groups_json: bytes | None, files: Mapping[str, bytes]
+    expected: Sequence[tuple[str, Report]], node: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> tuple[GroupJudgement, ...]:
-    """Each expected group, in order; `files` are the evidence files by their path below the evidence folder.
+    """Each expected group, in order; `node` is the content of node.json, `files` the reports by their path beside it.
 
     A group that the node says nothing of is `incomplete`, and so is one whose report is not whole.
     """
-    records = _records(groups_json)
+    records = _records(node)
     return tuple(_judge(name, report, records.get(name), files) for name, report in expected)
 
 
@@ -45,10 +44,10 @@ def verdict_of(judgements: Sequence[GroupJudgement]) -> Verdict:
 
 _BY_STATUS = {
     "failed": Verdict.FAILED,
-    "timeout": Verdict.HUNG,
+    "hung": Verdict.HUNG,
     "infrastructure": Verdict.INFRASTRUCTURE,
     "cancelled": Verdict.CANCELLED,
-    "not-run": Verdict.INCOMPLETE,
+    "unsettled": Verdict.INCOMPLETE,
 }
 
 
@@ -58,7 +57,7 @@ def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: M
     status, said = str(record.get("status")), str(record.get("reason") or "")
     counts = _counts(name, report, files) if record.get("started_at") else None
     verdict = _BY_STATUS.get(status)
-    if status != "passed" and verdict is None:
+    if status != "complete" and verdict is None:
         return GroupJudgement(name, Verdict.INCOMPLETE, f"its status {status!r} is unknown", counts, record)
     if counts is None:
         started = bool(record.get("started_at"))
@@ -99,18 +98,14 @@ def _counts(name: str, report: Report, files: Mapping[str, bytes]) -> TestCounts
             return None
 
 
-def _records(data: bytes | None) -> dict[str, Mapping[str, Any]]:
-    try:
-        tree = json.loads(data or b"null")
-    except (ValueError, RecursionError):
+def _records(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    if node.get("schema") != NODE_SCHEMA or node.get("payload") != "groups":
         return {}
-    if not isinstance(tree, dict) or tree.get("schema") != QUALIFICATION_SCHEMA:
-        return {}
-    rows = tree.get("groups")
+    rows = node.get("cells")
     found: dict[str, Mapping[str, Any]] = {}
     for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict) and isinstance(row.get("name"), str):
-            found.setdefault(row["name"], row)
+        if isinstance(row, dict) and isinstance(row.get("key"), str):
+            found.setdefault(row["key"], row)
     return found
 
 

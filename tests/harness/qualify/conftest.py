@@ -31,6 +31,7 @@ class Qualified:
         plan = {
             "schema": "orchestrate.groups/1",
             "run_id": "test",
+            "name": "self",
             "device": device,
             "archive_sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
             "groups": [{"timeout_s": 60, "report": "exit-code", **group} for group in groups],
@@ -54,10 +55,10 @@ class Qualified:
         return self.process.wait(timeout=120)
 
     def result(self):
-        return json.loads((self.evidence / "groups.json").read_text())
+        return json.loads((self.evidence / "node.json").read_text())
 
     def group(self, name):
-        return next(group for group in self.result()["groups"] if group["name"] == name)
+        return next(group for group in self.result()["cells"] if group["key"] == name)
 
     def test_rows(self, name):
         return [json.loads(line) for line in (self.evidence / "groups" / name / "tests.jsonl").read_text().splitlines()]

@@ -25,9 +25,9 @@ def test_groups_run_in_order_in_the_unpacked_source(qualify):
         {"name": "second", "command": ["true"], "needs": ["first"]},
     )  # fmt: skip
     assert node.wait() == 0
-    assert [group["status"] for group in node.result()["groups"]] == ["passed", "passed"]
+    assert [group["status"] for group in node.result()["cells"]] == ["complete", "complete"]
     assert (node.evidence / "groups/first/output.log").read_text() == "hello\n apple\n"
-    assert node.result()["sources"]["changed"] == []
+    assert node.result()["qualified"]["changed"] == []
 
 
 def test_a_group_that_needs_a_failed_one_does_not_run_and_one_that_does_not_need_it_does(qualify):
@@ -37,7 +37,7 @@ def test_a_group_that_needs_a_failed_one_does_not_run_and_one_that_does_not_need
         {"name": "free", "command": ["true"]},
     )
     assert node.wait() == 1
-    assert [group["status"] for group in node.result()["groups"]] == ["failed", "not-run", "passed"]
+    assert [group["status"] for group in node.result()["cells"]] == ["failed", "unsettled", "complete"]
     assert "bad" in node.group("needy")["reason"]
 
 
@@ -53,7 +53,7 @@ def test_a_daemon_of_a_double_fork_in_its_own_session_is_counted_and_ended(quali
     assert leaky["family"]["tracked"] == leaky["family"]["retired"] >= 2
     assert leaky["family"]["sessions"] >= 2
     assert pid in [member["pid"] for member in leaky["family"]["members"]]
-    assert node.group("next")["status"] == "passed"
+    assert node.group("next")["status"] == "complete"
 
 
 def test_the_peak_is_that_of_the_family_together(qualify):
@@ -67,7 +67,7 @@ def test_a_group_over_its_time_is_ended_with_its_family(qualify, alive, tmp_path
     script = f"sleep 600 & echo $! > {tmp_path}/pid; sleep 600"
     node = qualify({"name": "slow", "command": ["bash", "-c", script], "timeout_s": 1})
     assert node.wait() == 3
-    assert node.group("slow")["status"] == "timeout"
+    assert node.group("slow")["status"] == "hung"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
@@ -75,7 +75,7 @@ def test_a_source_that_a_group_changes_fails_it(qualify):
     node = qualify({"name": "edits", "command": ["bash", "-c", "echo more >> readme.txt"]})
     assert node.wait() == 1
     assert "readme.txt" in node.group("edits")["reason"]
-    assert node.result()["sources"]["changed"] == ["readme.txt"]
+    assert node.result()["qualified"]["changed"] == ["readme.txt"]
 
 
 def test_a_killed_command_is_told_from_one_that_died_by_its_own_fault(qualify):
@@ -85,7 +85,7 @@ def test_a_killed_command_is_told_from_one_that_died_by_its_own_fault(qualify):
         {"name": "absent", "command": ["no-such-program-here"]},
     )
     assert node.wait() == 5
-    assert [group["status"] for group in node.result()["groups"]] == ["infrastructure", "failed", "failed"]
+    assert [group["status"] for group in node.result()["cells"]] == ["infrastructure", "failed", "failed"]
     assert "no-such-program-here" in node.group("absent")["reason"]
 
 
@@ -97,7 +97,7 @@ def test_a_stop_ends_the_group_and_says_so_of_the_rest(qualify, alive, eventuall
     pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
     node.process.send_signal(signal.SIGTERM)
     assert node.wait() == 130
-    assert [group["status"] for group in node.result()["groups"]] == ["cancelled", "cancelled"]
+    assert [group["status"] for group in node.result()["cells"]] == ["cancelled", "cancelled"]
     assert not alive(pid)
 
 

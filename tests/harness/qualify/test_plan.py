@@ -12,7 +12,13 @@ from harness.source_files import changed_files, pin_files, unpack
 
 def options(tmp_path, **changes):
     group = {"name": "unit", "command": ["true"], "timeout_s": 5, "report": "exit-code"}
-    plan = {"schema": "orchestrate.groups/1", "run_id": "r", "device": "cpu", "archive_sha256": "0" * 64}
+    plan = {
+        "schema": "orchestrate.groups/1",
+        "run_id": "r",
+        "name": "self",
+        "device": "cpu",
+        "archive_sha256": "0" * 64,
+    }
     (tmp_path / "groups.json").write_text(json.dumps({**plan, "groups": [group], **changes}))
     return qualify._parser().parse_args(
         ["--plan", str(tmp_path / "groups.json"), "--archive", "a", "--source", str(tmp_path / "work"),

@@ -27,9 +27,9 @@ def report(*tests, status=0, extra=(), collected=None):
     return b"".join(json.dumps({**head, **row}).encode() + b"\n" for row in rows)
 
 
-def judged(status="passed", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", **record):
-    row = {"name": "unit", "status": status, "reason": "so", "exit_code": exit_code, "started_at": started, **record}
-    data = json.dumps({"schema": "harness.qualification/1", "groups": [row]}).encode()
+def judged(status="complete", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", **record):
+    row = {"key": "unit", "status": status, "reason": "so", "exit_code": exit_code, "started_at": started, **record}
+    data = {"schema": "harness.node/1", "payload": "groups", "cells": [row]}
     files = {} if tests is None else {"groups/unit/tests.jsonl": tests}
     (found,) = judge_groups([("unit", kind)], data, files)
     return found
@@ -52,11 +52,11 @@ def test_a_group_passes_with_a_whole_report_of_passed_tests():
         (judged("failed", report(("a", "failed"), status=1), exit_code=1), Verdict.FAILED, "first: a: because"),
         (judged("failed", report(("a", "passed")), exit_code=3), Verdict.FAILED, "so"),
         (judged("failed", b"", exit_code=1), Verdict.INCOMPLETE, "report is empty"),
-        (judged("timeout", report(("a", "passed"))), Verdict.HUNG, "so"),
+        (judged("hung", report(("a", "passed"))), Verdict.HUNG, "so"),
         (judged("infrastructure", b""), Verdict.INFRASTRUCTURE, "so"),
         (judged("cancelled", b""), Verdict.CANCELLED, "so"),
-        (judged("not-run", started=None, exit_code=None), Verdict.INCOMPLETE, "so"),
-        (judged("passed", started=None), Verdict.INCOMPLETE, "without having run"),
+        (judged("unsettled", started=None, exit_code=None), Verdict.INCOMPLETE, "so"),
+        (judged("complete", started=None), Verdict.INCOMPLETE, "without having run"),
         (judged("brilliant", report(("a", "passed"))), Verdict.INCOMPLETE, "unknown"),
         (judged(kind=Report.EXIT_CODE), Verdict.PASSED, "so"),
         (judged(kind=Report.EXIT_CODE, exit_code=None), Verdict.INCOMPLETE, "without having run"),
@@ -75,9 +75,9 @@ def test_a_module_that_can_not_be_imported_is_incomplete_and_named():
     assert "No module named 'triton'" in found.reason
 
 
-@pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b'{"schema": "other", "groups": []}', b"[" * 100000])
-def test_a_group_that_nobody_speaks_of_is_incomplete(data):
-    found = judge_groups([("unit", Report.PYTEST)], data, {})
+@pytest.mark.parametrize("node", [{}, {"schema": "harness.node/1", "cells": []}, {"schema": "x", "payload": "groups"}])
+def test_a_group_that_nobody_speaks_of_is_incomplete(node):
+    found = judge_groups([("unit", Report.PYTEST)], node, {})
     assert verdict_of(found) is Verdict.INCOMPLETE
 
 

@@ -1,0 +1,153 @@
+"""The source of one commit as an archive: what travels to a node, by digest, whatever lies in the working tree."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrate.errors import UsageError
+
+__all__ = ["ArchivedSource", "archive_commit"]
+
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSource:
+    """`git archive` of one commit.
+
+    Attributes:
+        commit, tree: the tested commit and its tree.
+        parents: the commit's parents: two where it is a merge.
+        head, base: the change that was asked for; None where nobody named them.
+        path, sha256, size: the tar file.
+        files: path to SHA-256 of each file in it.
+        left_out: paths of the tree that are not in it (`export-ignore`, submodules): nothing is said about them.
+        dirty: whether the working tree differs from the commit: what differs does not travel.
+    """
+
+    commit: str
+    tree: str
+    parents: tuple[str, ...]
+    head: str | None
+    base: str | None
+    path: Path
+    sha256: str
+    size: int
+    files: Mapping[str, str]
+    left_out: tuple[str, ...]
+    dirty: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """As the plan states it."""
+        return {
+            "commit": self.commit,
+            "tree": self.tree,
+            "parents": list(self.parents),
+            "head": self.head,
+            "base": self.base,
+            "archive_sha256": self.sha256,
+            "archive_bytes": self.size,
+            "files": dict(self.files),
+            "left_out": list(self.left_out),
+            "working_tree_differs": self.dirty,
+        }
+
+
+def archive_commit(
+    repository: Path,
+    commit: str,
+    path: Path,
+    environ: Mapping[str, str],
+    *,
+    head: str | None = None,
+    base: str | None = None,
+) -> ArchivedSource:
+    """Write the archive of `commit` to `path`; the same commit gives the same bytes.
+
+    `head` and `base` name the change that the commit is of: it must be that head, or the merge of exactly the two.
+
+    Raises:
+        UsageError: there is no such repository or commit, or the commit is not of that change.
+    """
+    git = _Git(repository, environ)
+    found = git.commit(commit)
+    tree = git("rev-parse", f"{found}^{{tree}}").decode().strip()
+    _, *parents = git("rev-list", "--parents", "-n", "1", found).decode().split()
+    head_sha, base_sha = (None if name is None else git.commit(name) for name in (head, base))
+    if head_sha is not None and found != head_sha and set(parents) != {head_sha, base_sha}:
+        raise UsageError(
+            f"the commit {found[:12]} is neither the head {head_sha[:12]} nor its merge into {str(base_sha)[:12]}",
+            remedy="name the commit that is tested, its head and its base as they are",
+        )
+    git("-c", "tar.umask=0022", "archive", "--format=tar", f"--output={path.absolute()}", found)
+    data = path.read_bytes()
+    files = _files(path)
+    listed = [os.fsdecode(name) for name in git("ls-tree", "-r", "-z", "--name-only", found).split(b"\0") if name]
+    return ArchivedSource(
+        commit=found,
+        tree=tree,
+        parents=tuple(parents),
+        head=head_sha,
+        base=base_sha,
+        path=path,
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+        files=files,
+        left_out=tuple(sorted(set(listed) - set(files))),
+        dirty=bool(git("status", "--porcelain")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Git:
+    repository: Path
+    environ: Mapping[str, str]
+
+    def __call__(self, *arguments: str) -> bytes:
+        env = {name: value for name, value in self.environ.items() if not name.startswith("GIT_")}
+        env["GIT_OPTIONAL_LOCKS"] = "0"
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(self.repository), *arguments],
+                env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=True,
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+            raise UsageError(
+                f"git {arguments[0]} in {self.repository} says: {said[-1][:300]}",
+                remedy="name a repository and a commit",
+            ) from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UsageError(f"git can not be asked: {error}", remedy="install git") from error
+        return done.stdout
+
+    def commit(self, name: str) -> str:
+        """The id of the commit that `name` is; a name that looks like an option is none."""
+        if not name or name.startswith("-"):
+            raise UsageError(f"{name[:100]!r} is no commit", remedy="name a commit, a branch or a tag")
+        found = self("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+        if not _SHA.fullmatch(found):
+            raise UsageError(f"{name[:100]!r} is no commit", remedy="name a commit, a branch or a tag")
+        return found
+
+
+def _files(path: Path) -> dict[str, str]:
+    """Path to digest, as the node digests what it unpacked: a link by its target."""
+    files = {}
+    with tarfile.open(path, "r:") as tar:
+        for member in tar.getmembers():
+            if member.issym():
+                files[member.name] = hashlib.sha256(b"link " + member.linkname.encode()).hexdigest()
+            elif member.isfile():
+                content = tar.extractfile(member)
+                files[member.name] = hashlib.sha256(content.read() if content else b"").hexdigest()
+    return dict(sorted(files.items()))

@@ -1,0 +1,86 @@
+import os
+import subprocess
+
+import pytest
+
+from harness.source_files import pin_files, unpack
+from orchestrate.errors import UsageError
+from orchestrate.lifecycle.source_archive import archive_commit
+
+
+class Repository:
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.email", "a@example.org")
+        self.git("config", "user.name", "a")
+
+    def git(self, *arguments):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        done = subprocess.run(["git", *arguments], cwd=self.path, env=env, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(self, **files):
+        for name, text in files.items():
+            (self.path / name.replace("__", "/")).parent.mkdir(exist_ok=True)
+            (self.path / name.replace("__", "/")).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+        return self.git("rev-parse", "HEAD")
+
+    def archive(self, commit="HEAD", name="a.tar", **options):
+        return archive_commit(self.path, commit, self.path.parent / name, os.environ, **options)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return Repository(tmp_path / "repository")
+
+
+def test_the_commit_travels_and_nothing_of_the_working_tree(repository, tmp_path):
+    repository.commit(a="1", d__b="2")
+    (repository.path / "link").symlink_to("a")
+    commit = repository.commit(c="3")
+    (repository.path / "a").write_text("not committed")
+    found = repository.archive()
+    assert (found.commit, found.dirty, found.left_out) == (commit, True, ())
+    unpack(found.path, found.sha256, tmp_path / "work")
+    assert (tmp_path / "work/a").read_text() == "1"
+    assert pin_files(tmp_path / "work") == found.files
+    assert set(found.files) == {"a", "c", "d/b", "link"}
+
+
+def test_the_same_commit_is_the_same_bytes(repository):
+    repository.commit(a="1")
+    assert repository.archive(name="1.tar").sha256 == repository.archive(name="2.tar").sha256
+
+
+def test_what_git_leaves_out_is_said(repository):
+    repository.commit(**{"a": "1", "secret": "2", ".gitattributes": "secret export-ignore\n"})
+    assert repository.archive().left_out == ("secret",)
+
+
+def test_a_merge_is_of_exactly_its_head_and_base(repository):
+    base = repository.commit(a="1")
+    repository.git("checkout", "-q", "-b", "change")
+    head = repository.commit(b="2")
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "--no-ff", "-m", "m", "change")
+    found = repository.archive(head=head, base=base)
+    assert (found.head, found.base, set(found.parents)) == (head, base, {head, base})
+    other = repository.commit(c="3")
+    with pytest.raises(UsageError, match="neither the head"):
+        repository.archive(other, head=head, base=base)
+
+
+@pytest.mark.parametrize("name", ["", "--output=x", "no-such-branch", "HEAD:a"])
+def test_what_is_no_commit_is_refused(repository, name):
+    repository.commit(a="1")
+    with pytest.raises(UsageError):
+        repository.archive(name)
+
+
+def test_what_is_no_repository_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="says"):
+        archive_commit(tmp_path, "HEAD", tmp_path / "a.tar", os.environ)
