@@ -234,6 +234,42 @@ class TestScheduling:
         assert why(self.seen(node(), affinity=affinity)) is Reason.MISCONFIGURED
         assert why(self.seen(node(marks={"pool": "a"}), affinity=affinity)) is Reason.NOTHING_FREE
 
+    @pytest.mark.parametrize(
+        ("operator", "values", "chosen"),
+        [
+            ("In", ["7", "8"], True),
+            ("In", ["8"], False),
+            ("NotIn", ["8"], True),
+            ("NotIn", ["7"], False),
+            ("Exists", [], True),
+            ("DoesNotExist", [], False),
+            ("Gt", ["6"], True),
+            ("Gt", ["7"], False),
+            ("Lt", ["8"], True),
+            ("Lt", ["7"], False),
+            ("Gt", ["many"], False),
+            ("Lt", [], False),
+            ("Like", ["7"], False),
+        ],
+    )
+    def test_each_operator_of_an_affinity_is_read_as_the_scheduler_reads_it(self, operator, values, chosen):
+        term = {"matchExpressions": [{"key": "size", "operator": operator, "values": values}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        found = why(self.seen(node(marks={"size": "7"}), affinity=affinity))
+        assert (found is Reason.NOTHING_FREE) is chosen
+
+    def test_an_affinity_to_a_label_that_is_not_there_and_one_by_name(self):
+        def with_terms(*terms):
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+            return why(self.seen(node("n"), affinity={"nodeAffinity": required}))
+
+        assert with_terms({"matchExpressions": [{"key": "size", "operator": "Exists"}]}) is Reason.MISCONFIGURED
+        assert with_terms({"matchExpressions": [{"key": "size", "operator": "DoesNotExist"}]}) is Reason.NOTHING_FREE
+        by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+        assert with_terms(by_name) is Reason.NOTHING_FREE
+        assert with_terms({}, by_name) is Reason.NOTHING_FREE
+        assert with_terms({}) is Reason.MISCONFIGURED
+
     def test_a_taint_that_is_not_tolerated_is_told_from_a_lack(self):
         taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
         assert why(self.seen(node(taints=[taint]))) is Reason.MISCONFIGURED
@@ -242,6 +278,12 @@ class TestScheduling:
 
     def test_a_cordoned_node_comes_back_and_a_dead_one_is_a_fault(self):
         assert why(self.seen(node(cordoned=True))) is Reason.NOTHING_FREE
+        team = {"key": "team", "value": "a", "effect": "NoSchedule"}
+        assert why(self.seen(node(cordoned=True, taints=[team]))) is Reason.MISCONFIGURED
+        cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+        assert why(self.seen(node(cordoned=True, taints=[cordon]))) is Reason.NOTHING_FREE
+        everything = [{"operator": "Exists"}]
+        assert why(self.seen(node(cordoned=True, taints=[cordon]), tolerations=everything)) is Reason.NOTHING_FREE
         assert why(self.seen(node(ready="Unknown"))) is Reason.NODE_FAULT
 
     def test_no_gpu_node_at_all_is_an_unknown_kind_unless_an_autoscaler_may_bring_one(self):
@@ -257,6 +299,9 @@ class TestScheduling:
             ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached", Reason.NOTHING_FREE),
             ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up", Reason.STOCKOUT),
             ("NotTriggerScaleUp", "pod didn't trigger scale-up: 2 Insufficient nvidia.com/gpu", Reason.NEVER_FITS),
+            ("NotTriggerScaleUp", f"pod didn't trigger scale-up: 2 {MISMATCH}", Reason.UNKNOWN_KIND),
+            ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 untolerated taint {a: b}", Reason.UNKNOWN_KIND),
+            ("NotTriggerScaleUp", "pod didn't trigger scale-up:", Reason.CAN_NOT_TELL),
             ("FailedScaleUp", "Node scale up in zones a failed: GCE out of resources", Reason.STOCKOUT),
             ("FailedScaleUp", "Node scale up in zones a failed: GCE quota exceeded", Reason.QUOTA_USED),
         ],
@@ -265,7 +310,15 @@ class TestScheduling:
         said = event(reason, message, component="cluster-autoscaler")
         empty = self.seen(node(gpus=0))
         assert why(Seen(empty.job, pods=empty.pods, events=(said,), nodes=empty.nodes)) is expected
-        assert why(Seen(empty.job, pods=empty.pods, events=(said,))) is expected
+        blind = Seen(empty.job, pods=empty.pods, events=(said,))
+        assert why(blind) is expected
+        waits = expected.verdict is Verdict.CAPACITY
+        assert why(blind, out_of_time=False) is (None if waits else expected)
+
+    def test_karpenters_word_is_an_autoscalers(self):
+        words = 'incompatible with nodepool "a", no instance type satisfied resources {"nvidia.com/gpu":"8"}'
+        said = event("FailedScheduling", words, component="karpenter")
+        assert why(Seen(job(), pods=(unschedulable(),), events=(said,))) is Reason.NEVER_FITS
 
     def test_the_autoscalers_latest_word_counts(self):
         events = (
@@ -285,11 +338,16 @@ class TestScheduling:
             ("1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }", Reason.CAN_NOT_TELL),
             ('persistentvolumeclaim "corpus" not found', Reason.MISCONFIGURED),
             ("pod has unbound immediate PersistentVolumeClaims", Reason.PROVIDER_FAULT),
+            ("1 node(s) had volume node affinity conflict", Reason.MISCONFIGURED),
+            ("1 node(s) had volume node affinity conflict, 4 Insufficient nvidia.com/gpu", Reason.CAN_NOT_TELL),
+            ('persistentvolumeclaim "corpus" bound to non-existent persistentvolume "x"', Reason.CAN_NOT_TELL),
         ],
     )
     def test_without_the_nodes_the_schedulers_words_tell_a_mismatch_but_never_a_lack(self, message, expected):
         told = f"0/5 nodes are available: {message}. preemption: 0/5 nodes are available: 5 x."
-        assert why(Seen(job(), pods=(unschedulable(told),))) is expected
+        seen = Seen(job(), pods=(unschedulable(told),))
+        assert why(seen) is expected
+        assert why(seen, out_of_time=False) is None
 
     def test_what_never_fits_is_refused_before_anything_is_created(self):
         def beforehand(**more):
@@ -349,6 +407,22 @@ class TestOnTheNode:
         end = {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z"}
         broken = {"terminated": {**end, "message": "nvidia-container-cli: initialization error: driver not loaded"}}
         assert why(self.seen(state=broken, phase="Failed"), out_of_time=False) is Reason.NODE_FAULT
+
+    @pytest.mark.parametrize(
+        "message",
+        ['exec: "python9": executable file not found in $PATH', "stat /x: no such file or directory",
+         "exec /x: permission denied", "exec /x: exec format error"],
+    )  # fmt: skip
+    def test_a_program_that_the_image_lacks_is_a_wrong_request(self, message):
+        end = {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z", "message": message}
+        assert why(self.seen(state={"terminated": end}, phase="Failed"), out_of_time=False) is Reason.MISCONFIGURED
+
+    def test_a_pod_that_somebody_deleted_before_it_began_was_taken_away(self):
+        gone = Seen(job(), pods=(pod(conditions=[SCHEDULED], deleted=True),))
+        assert why(gone) is Reason.TAKEN_AWAY
+        assert why(gone, out_of_time=False) is None
+        by_deadline = Seen(job(conditions=failed("DeadlineExceeded")), pods=gone.pods)
+        assert why(by_deadline, out_of_time=False) is Reason.NODE_FAULT
 
     @pytest.mark.parametrize(
         ("reason", "expected"),
@@ -417,6 +491,12 @@ class TestEndings:
         assert self.end(lost, job_=job()).how is HowEnded.NODE_LOST
         waiting = job(conditions=[failed()[1]])
         assert self.end(lost, job_=waiting).how is HowEnded.NODE_LOST
+
+    @pytest.mark.parametrize("ready", ["PodFailed", "PodCompleted"])
+    def test_a_pod_that_a_taint_drove_from_a_living_node_was_evicted(self, ready):
+        told = [disruption("DeletionByTaintManager"), {"type": "Ready", "status": "False", "reason": ready}]
+        found = self.end(pod(phase="Failed", state=exited(143), conditions=told, deleted=True))
+        assert (found.how, found.verdict) == (HowEnded.EVICTED, Verdict.INFRASTRUCTURE)
 
     def test_a_disruption_that_is_only_announced_is_no_end(self):
         told = pod(phase="Running", state=RUNNING, conditions=[disruption("DeletionByTaintManager")])

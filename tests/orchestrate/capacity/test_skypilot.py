@@ -134,6 +134,39 @@ def test_a_quota_of_zero_is_too_small_for_ever():
     assert word(UNAVAILABLE, "x", errors=[{"code": "QUOTA_EXCEEDED", "message": some}])[1] is Reason.QUOTA_USED
 
 
+@pytest.mark.parametrize(
+    ("types", "message", "expected"),
+    [
+        (UNAVAILABLE, "Job 7 did not get nodes allocated within 60 seconds. Last state: PENDING", Reason.NOTHING_FREE),
+        (["TimeoutError", "OSError", "Exception"], "Job 7 did not get nodes allocated", Reason.NOTHING_FREE),
+        (["TimeoutError", "OSError", "Exception"], "the read operation timed out", Reason.UNREACHABLE),
+        (UNAVAILABLE, "No GPU nodes matching 'H300' (count>=4) found on Slurm cluster", Reason.NEVER_FITS),
+        (UNAVAILABLE, "invalid cloud credentials: x", Reason.DENIED),
+        (UNAVAILABLE, "invalid cloud config: x", Reason.MISCONFIGURED),
+        (["ClusterSetUpError", "Exception"], "ray did not start", Reason.NODE_FAULT),
+        (["ApiServerConnectionError", "RuntimeError", "Exception"], "x", Reason.UNREACHABLE),
+        (["SomethingElse", "Exception"], "x", Reason.PROVIDER_FAULT),
+        (
+            ["CommandError", "Exception"],
+            "slurm_load_jobs error: Unable to contact slurm controller",
+            Reason.UNREACHABLE,
+        ),
+    ],
+)
+def test_what_stands_next_to_the_recorded_answers(types, message, expected):
+    assert case(types, message).offers[0].reason is expected
+
+
+def test_a_quota_code_of_a_field_is_read_whatever_its_message_holds():
+    found = case(UNAVAILABLE, "x", errors=[{"code": "VcpuLimitExceeded", "message": None}, "no error"])
+    assert found.offers[0].reason is Reason.QUOTA_USED
+
+
+def test_of_several_codes_one_that_can_come_true_later_speaks():
+    message = "UnauthorizedOperation in a; InsufficientInstanceCapacity in b"
+    assert case(["CloudError", "Exception"], message).offers[0].reason is Reason.STOCKOUT
+
+
 def test_what_only_the_text_tells_is_marked_as_text():
     assert case(UNAVAILABLE, CATALOG).offers[0].basis is Basis.TEXT
     assert case(UNAVAILABLE, "Failed to acquire resources").offers[0].basis is Basis.STRUCTURE
