@@ -136,6 +136,12 @@ class Calibration:
             PlanMismatch: ranks planned different forwards.
             CollectiveMismatch: ranks issued different collectives, in checked mode.
         """
+        ended = self._measure_all(repeat, schedule)
+        if self._gate is not None:
+            self._gate.settle()
+        return ended
+
+    def _measure_all(self, repeat: int, schedule: Schedule) -> tuple[CellOutcome, str]:
         for item in self._items:
             decision = self._warm_up(item)
             if decision is not Decision.SETTLED:

@@ -154,6 +154,11 @@ class Admission(Generic[R, P]):
         self._uncredited_ns += forward_ns
         self._uncredited_warm_ns += forward_ns if warm else 0
 
+    def settle(self) -> None:
+        """Bring the work since the last vote into the shared account; every rank of the world calls it, at the end."""
+        self._calls += 1
+        self._settle(self._vote(self._with_work(Ballot(Step.SETTLE, self._calls, 0, 0, Outcome.EMPTY, 0))))
+
     def _wave_call(self, inputs: Sequence[Sequence[R]], start: int, shard: int, shards: int) -> Call[R]:
         self._calls += 1
         return Call("waves", self._calls, inputs, start, wave_widths(len(inputs) - start, shards), shard, shards)
@@ -178,6 +183,9 @@ class Admission(Generic[R, P]):
         try:
             while True:
                 taken = self._steps.take(call, decision, mine, self._kept)
+                if decision.action is Action.RELEASE:  # it is made: it must be on record also where the vote fails
+                    unvoted = self.ledger.budget
+                    recovery = _recovery(call, searched, None, (taken.ballot,), unvoted, self.ledger)
                 votes = yield self._with_work(taken.ballot)
                 before = self._settle(votes)
                 match votes[0].step:

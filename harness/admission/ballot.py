@@ -24,6 +24,9 @@ class Step(IntEnum):
     OVERSIZED = 4
     """Planned what will be run although it does not fit."""
 
+    SETTLE = 5
+    """Planned nothing: brings completed work into the account after the last admission."""
+
 
 class Outcome(IntEnum):
     """What one rank found."""

@@ -76,6 +76,8 @@ def decide(votes: Sequence[Ballot], searched: Sequence[Ballot], *, budget: Budge
             return _after_confirm(votes, searched)
         case Step.OVERSIZED:
             return Decision(Action.RUN, parts=votes[0].asked_parts)
+        case Step.SETTLE:
+            raise AssertionError("settling an account decides nothing")
 
 
 def _after_search(votes: Sequence[Ballot], budget: Budget, *, released: bool) -> Decision:

@@ -82,6 +82,11 @@ class CellGate:
         taken, self._records = self._records, []
         return [as_json(record) for record in taken]
 
+    def settle(self) -> None:
+        """Bring the last forwards into the account; every rank of the world calls it when its last one is done."""
+        if self._rounds is not None:
+            self._rounds.settle()
+
     def account(self) -> dict[str, Any]:
         """What releases cost beside the forward work, summed over the world, as far as it was voted."""
         return self._ledger.budget.as_json()

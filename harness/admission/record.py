@@ -17,9 +17,10 @@ class RecoveryRecord:
 
     `entry` is the entry point and `call` the number of the admission; `outcomes` is what each rank's search had found
     and `asked` the ranks that could not run the smallest wave unsplit. `denied` says why no release was made ("budget"
-    or "device"), None for one that was. `votes` are the ranks' votes after the release, none for a denied one; on ranks
-    that did not release, the bytes are zero. `then` is how the admission ended ("unsplit", "split", "oversized",
-    "refused", "error"), with the width and the parts that were admitted.
+    or "device"), None for one that was. `votes` are the ranks' votes after the release, none for a denied one, and this
+    rank's own where the vote itself failed; on ranks that did not release, the bytes are zero. `then` is how the
+    admission ended ("unsplit", "split", "oversized", "refused", "error"), with the width and the parts that were
+    admitted.
     """
 
     entry: str

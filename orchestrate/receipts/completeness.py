@@ -35,7 +35,7 @@ EVIDENCE_SCHEMA = "harness.evidence/1"
 MAX_LINE_BYTES = 4 << 20
 MAX_ROWS_BYTES = 256 << 20
 _MAX_GAPS = 20
-_MAX_RELEASES = 100
+_MAX_RELEASES = 1000
 _MIN_MS, _MAX_MS = 1e-6, 1e9
 _ROLES = ("candidate", "automatic")
 
@@ -70,8 +70,8 @@ class CellJudgement:
 
     `missing` names each gap in words and is empty exactly when `complete`. `header` is the cell row (empty when there
     is none); `measured` has one entry a candidate, in the header's order, `automatic` last. `releases` are the cache
-    releases that memory admission needed, the first of them where there are very many, and `ledger` is their account,
-    both as the rows have them.
+    releases that memory admission needed, the first of them where there are very many (`release_count` counts all), and
+    `ledger` is their account, both as the rows have them.
     """
 
     key: str
@@ -82,6 +82,7 @@ class CellJudgement:
     header: Mapping[str, Any] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
     releases: tuple[Mapping[str, Any], ...] = ()
+    release_count: int = 0
     ledger: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -119,6 +120,7 @@ class _Reading:
         self.race: dict[str, int] | None = None
         self.outcome: str | None = None
         self.releases: list[dict[str, Any]] = []
+        self.release_count = 0
         self.ledger: Mapping[str, Any] = {}
 
     def take(self, number: int, line: bytes) -> None:
@@ -163,6 +165,7 @@ class _Reading:
             return
         releases = admission.get("releases")
         found = [each for each in releases if isinstance(each, dict)] if _is_list(releases) else []
+        self.release_count += len(found)
         self.releases += found[: _MAX_RELEASES - len(self.releases)]
         ledger = admission.get("ledger")
         if isinstance(ledger, dict):
@@ -296,6 +299,7 @@ class _Reading:
             header=self.header or {},
             measured=tuple(Measured(label, role, self.rounds.get((role, label), {})) for role, label in wanted),
             releases=tuple(self.releases),
+            release_count=self.release_count,
             ledger=self.ledger,
         )
 

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.admission.admission import Admission
+from harness.admission.ballot import Step
 from harness.admission.estimator import Estimator, Measured
 from harness.admission.refusal import AdmissionRefused
 from harness.admission.scenario import load_scenarios, play
@@ -114,3 +115,32 @@ def test_the_account_sums_over_all_ranks_whichever_of_them_worked_or_released():
     assert spent.budget.release_ns == 2_100_000
     waves = play(load_scenarios()["one-rank-bounds-the-wave"])
     assert waves.budget.forward_ns == 6 * 10 * 10_000_000
+
+
+def test_a_release_is_on_record_also_where_the_vote_after_it_fails():
+    kept = []
+
+    def vote(ballot):
+        if ballot.step is Step.RELEASE:
+            raise ConnectionError("a peer is gone")
+        return (ballot,)
+
+    device, admission = alone(100, cache=[(70, 0)], records=kept.append, vote=vote)
+    with pytest.raises(ConnectionError):
+        admission.admit_batch([[SimulatedRequest(40)]])
+    (record,) = kept
+    assert record.came_back_bytes == 70 * MIB
+    assert record.denied is None
+    assert record.then == "error"
+    assert device.read().reserved_bytes == 0
+
+
+def test_work_after_the_last_admission_reaches_the_account_when_it_is_settled():
+    _, admission = alone(100)
+    admission.admit_batch([[SimulatedRequest(10)]])
+    admission.credit(7, warm=False)
+    admission.credit(5, warm=True)
+    assert admission.ledger.budget.forward_ns == 0
+    admission.settle()
+    admission.settle()
+    assert (admission.ledger.budget.forward_ns, admission.ledger.budget.warm_ns) == (12, 5)

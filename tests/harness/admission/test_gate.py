@@ -93,3 +93,14 @@ def test_a_cpu_rank_is_denied_by_its_device(device):
     (release,) = gate.take_records()
     assert (release["released"], release["denied"], release["then"]["action"]) == (False, "device", "refused")
     holds("release", release)
+
+
+def test_the_last_forward_is_in_the_account_once_it_is_settled(gate):
+    gate.settle()
+    assert gate.account()["forward_ms"] == 0
+    run(gate, 1000, 20, forward_ns=3 * 10**9)
+    run(gate, 1000, 20, measured=True, forward_ns=10**9)
+    gate.settle()
+    gate.settle()
+    account = gate.account()
+    assert (account["forward_ms"], account["warm_ms"]) == (4000, 3000)

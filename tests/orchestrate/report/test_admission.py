@@ -82,6 +82,16 @@ def page(builder):
     return render_page(record, verify_record(record), made_at=datetime(2026, 1, 3, tzinfo=UTC))
 
 
+def test_releases_beyond_what_a_page_can_show_are_counted(builder):
+    def many(_key, rows):
+        rows[1]["admission"] = {"releases": [RELEASE] * 1003}
+        return rows
+
+    record = load_record(builder(rows_hook=many).build())
+    page = render_page(record, verify_record(record), made_at=datetime(2026, 1, 3, tzinfo=UTC))
+    assert "the first 1000 of 1003 (all are in the evidence)" in page
+
+
 def test_the_page_shows_the_releases_of_a_cell_and_their_account(page):
     assert page.count("Memory admission</summary>") == 1
     for said in (
