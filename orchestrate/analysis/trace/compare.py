@@ -24,6 +24,8 @@ WINDOW = 65_536
 """Records of one rank that are held at a time."""
 LASTING = 256
 """Records after a disagreement that are kept, to recognise a lag by."""
+_STEP = 16_384
+"""Records that are decoded at a time: what fits a cache."""
 _MOST_RANKS_IN_PAIRS = 16
 
 
@@ -68,7 +70,7 @@ class _Run:
         self._job = job
         self._interned: Interned = job.interned
         self._window = window
-        step = max(1024, min(window, WINDOW))
+        step = max(1024, min(window, _STEP))
         self._readings = {rank: _Reading(trace, trace.blocks(step), Forwards()) for rank, trace in job.traces.items()}
         self._channels: dict[int, Channel] = {}
         self._numbers: dict[tuple[object, ...], int] = {}

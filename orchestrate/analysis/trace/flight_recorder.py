@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,20 +195,22 @@ class _Entries:
 
     def __init__(self) -> None:
         self._keys: list[Any] | None = None
-        self._places: list[int] = []
+        self._get: Callable[[list[Any]], tuple[Any, ...]] = tuple
 
-    def fields(self, entry: Any) -> list[Any]:
+    def fields(self, entry: Any) -> tuple[Any, ...]:
+        """The values of `_FIELDS` in `entry`, None for what it lacks. A flat list gets a None at its end."""
         if isinstance(entry, dict):
-            return [entry.get(name) for name in _FIELDS]
+            return tuple(map(entry.get, _FIELDS))
         if not isinstance(entry, list) or len(entry) % 2 or (entry and isinstance(entry[0], tuple)):
             entry = [item for pair in as_dict(entry).items() for item in pair]
         keys = entry[::2]
+        entry.append(None)
         if keys != self._keys:
             if not all(isinstance(key, str) for key in keys):
                 raise TypeError("a key is no text")
-            self._places = [2 * keys.index(name) + 1 if name in keys else -1 for name in _FIELDS]
+            self._get = itemgetter(*(2 * keys.index(name) + 1 if name in keys else -1 for name in _FIELDS))
             self._keys = keys
-        return [None if place < 0 else entry[place] for place in self._places]
+        return self._get(entry)
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -165,7 +165,7 @@ class SlotTrace:
                 slots = slots[:place]
                 break
         where = np.flatnonzero(slots["kind"] == _RECORD)
-        records = slots[where]
+        records = slots if len(where) == len(slots) else slots[where]
         state, wrong = _states(records)
         wrong |= self._definitions.undefined(records)
         if wrong.any():

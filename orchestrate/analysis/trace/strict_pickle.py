@@ -73,14 +73,20 @@ def _checked(data: bytes) -> bytes:
         if at >= size:
             raise PickleError(size, "it stops here")
         op = data[at]
-        if op in {0x7D, 0x75, 0x64}:  # EMPTY_DICT, SETITEMS, DICT -> EMPTY_LIST, APPENDS, LIST
-            out[at] = _FLAT[op]
+        if op == 0x7D:  # EMPTY_DICT -> EMPTY_LIST
+            out[at] = 0x5D
+            at += 1
+        elif op == 0x75:  # SETITEMS -> APPENDS
+            out[at] = 0x65
             at += 1
         elif (width := _STRINGS.get(op)) is not None:
             end = at + 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
             if end > size:
                 raise PickleError(size, f"it stops within a text that begins at byte {at}")
             at = end
+        elif op == 0x64:  # DICT -> LIST
+            out[at] = 0x6C
+            at += 1
         elif op == 0x73:  # SETITEM -> TUPLE2, APPEND
             pieces += [bytes(out[taken:at]), b"\x86a"]
             at += 1
@@ -113,7 +119,6 @@ def _checked(data: bytes) -> bytes:
             raise PickleError(at, f"opcode 0x{op:02x} is none of plain data")
 
 
-_FLAT = {0x7D: 0x5D, 0x75: 0x65, 0x64: 0x6C}
 _FIXED = {0x68: 1, 0x71: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x6A: 4, 0x72: 4, 0x47: 8}
 """BINGET, BINPUT, BININT1, BININT2, BININT, LONG_BINGET, LONG_BINPUT, BINFLOAT: bytes of their argument."""
 
