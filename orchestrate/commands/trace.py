@@ -10,6 +10,7 @@ __all__ = ["SUBCOMMANDS", "command"]
 
 SUBCOMMANDS = {
     "diff": "Find the first collective in which the ranks of a job disagree, and say how.",
+    "export": "Write traces as flight recorder dumps, or for Perfetto.",
     "run": "Run a command and record the collectives of its ranks.",
 }
 """Subcommand -> its one line in `orchestrate trace --help`. The module `orchestrate.commands.trace_<name>` has it."""

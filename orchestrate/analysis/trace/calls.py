@@ -27,6 +27,7 @@ _OPS = {
     "_broadcast_oop": "broadcast",
     "_reduce_oop": "reduce",
     "all_reduce_barrier": "barrier",
+    "monitored_barrier": "barrier",
 }
 _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
@@ -67,12 +68,15 @@ def numel(sizes: tuple[tuple[int, ...], ...]) -> int:
 
 
 def rows(call: Call, ranks: int, *, sent: bool) -> tuple[int, ...] | None:
-    """Rows (dimension 0) that `call` sends to, or expects from, each rank of the group; None where it does not say."""
+    """What `call` sends to, or expects from, each rank of the group; None where it does not say.
+
+    Rows (dimension 0) for `all_to_all_single`, elements for `all_to_all`, whose parts are tensors of any shape.
+    """
     splits, sizes = (call.send_splits, call.input_sizes) if sent else (call.recv_splits, call.output_sizes)
     if splits is not None:
         return splits
     if len(sizes) == ranks and ranks > 1:
-        return tuple(size[0] if size else 1 for size in sizes)
+        return tuple(map(prod, sizes))
     if call.even and len(sizes) == 1 and sizes[0]:
         return (sizes[0][0] // ranks,) * ranks
     return None

@@ -113,8 +113,9 @@ class FlightRecorderTrace:
                     retired, in_sizes, in_dtypes, out_sizes, out_dtypes, created,
                     completed, thread, frames, extra, pg_name, pg_id,
                 ) = read.fields(entry)  # fmt: skip
+                id_ = None if record_id is None else _integer(record_id)
                 if first_id is None:
-                    first_id = _integer(record_id, default=-1)
+                    first_id = -1 if id_ is None else id_
                 inputs, outputs = _sizes(in_sizes), _sizes(out_sizes)
                 shape = (_name(name), inputs, _texts(in_dtypes), outputs, _texts(out_dtypes))
                 more = None if extra is None else _extra(extra)
@@ -139,10 +140,11 @@ class FlightRecorderTrace:
                     index = index + 1 if seq == before else 0
                     last[group] = (seq, index)
                     key = _key(seq, index, before)
+                how = more.state if more is not None and more.state is not None else _state(state, retired, gloo=gloo)
                 columns.append((
-                    group, number, self._context(more), key, -1 if more is None else more.forward,
-                    _state(state, retired, gloo=gloo), bool(peers), threads.setdefault(_scalar(thread), len(threads)),
-                    len(self._stacks), _integer(created), _integer(completed), place,
+                    group, number, self._context(more), key, -1 if more is None else more.forward, how, bool(peers),
+                    threads.setdefault(_scalar(thread), len(threads)), len(self._stacks),
+                    _integer(created), _integer(completed), place if id_ is None else id_,
                 ))  # fmt: skip
                 self._stacks.append(frames)
             except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
@@ -153,7 +155,7 @@ class FlightRecorderTrace:
     def _call(self, shape: tuple[Any, ...], more: _Extra | None) -> tuple[int, str, bool]:
         name, inputs, input_dtypes, outputs, output_dtypes = shape
         backend, _, rest = name.rpartition(":")
-        op = canonical_op(rest.partition(" ")[0])
+        op = canonical_op(rest.partition(" ")[0]) if more is None or more.op is None else more.op
         call = Call(
             op=op,
             input_sizes=inputs,
@@ -185,9 +187,11 @@ class FlightRecorderTrace:
 class _Extra(NamedTuple):
     """What an export of ours says beyond the flight recorder's own fields."""
 
+    op: str | None
     call: dict[str, Any]
     context: Context
     forward: int
+    state: State | None
 
 
 class _Entries:
@@ -369,10 +373,12 @@ def _extra(value: Any) -> _Extra:
     for name in ("root", "peer"):
         if facts.get(name) is not None:
             call[name] = _integer(facts[name])
-    for name in ("reduce_op", "layout", "phase", "tag"):
+    for name in ("op", "reduce_op", "layout", "phase", "tag", "state"):
         if not isinstance(facts.get(name), (str, type(None))):
             raise TypeError(f"its {name} is no text")
     call["reduce_op"] = facts.get("reduce_op")
     call["even"] = facts.get("even") is True
     context = Context(facts.get("layout"), facts.get("phase"), facts.get("backward") is True, facts.get("tag"))
-    return _Extra(call, context, _integer(facts.get("forward"), default=-1))
+    state = facts.get("state")
+    known = State[state] if isinstance(state, str) and state in State.__members__ else None
+    return _Extra(facts.get("op"), call, context, _integer(facts.get("forward"), default=-1), known)

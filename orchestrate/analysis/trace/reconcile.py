@@ -176,8 +176,9 @@ def _whole_and_share(op: str, size: int, calls: Mapping[int, Call]) -> Mismatch 
 
 def _exchange(group: Group, calls: Mapping[int, Call]) -> Mismatch | None:
     """Every (i, j): the rows that i sends to j are those that j expects from i."""
+    unit = "elements" if next(iter(calls.values())).op == "all_to_all" else "rows"
     widths = {rank: _width(call) for rank, call in calls.items()}
-    found = _differing(Kind.SIZE, calls, _width) if None not in widths.values() else None
+    found = _differing(Kind.SIZE, calls, _width) if unit == "rows" and None not in widths.values() else None
     if found is not None:
         return Mismatch(found.kind, found.said, found.odd, note="the rows have different shapes")
     if group.ranks is None:
@@ -193,11 +194,12 @@ def _exchange(group: Group, calls: Mapping[int, Call]) -> Mismatch | None:
         for receiver in calls:
             sends, expects = sent[sender][place[receiver]], expected[receiver][place[sender]]  # type: ignore[index]
             if sends != expects:
-                pairs.append(Pair(sender, receiver, sends, expects))
+                pairs.append(Pair(sender, receiver, sends, expects, unit))
     if not pairs:
         return None
     said = {
-        rank: f"sends {_list(sent[rank])}, expects {_list(expected[rank])} rows by rank of the group" for rank in calls
+        rank: f"sends {_list(sent[rank])}, expects {_list(expected[rank])} {unit} by rank of the group"
+        for rank in calls
     }
     return Mismatch(Kind.SPLIT, said, _odd_of_pairs(pairs, list(calls)), tuple(pairs))
 

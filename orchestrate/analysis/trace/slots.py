@@ -71,6 +71,7 @@ class SlotTrace:
         self._size = path.stat().st_size
         with path.open("rb") as file:
             self._header = _header(file.read(SLOT_BYTES))
+        self._interned = interned
         self._definitions = Definitions(interned, self._header.rank)
         self.end = End(Ended.OPEN)
 
@@ -100,6 +101,7 @@ class SlotTrace:
 
     def blocks(self, records: int) -> Iterator[Block]:
         """The records, `records` slots at a time. A file that ends early gives what stands before that place."""
+        self._definitions = Definitions(self._interned, self._header.rank)
         with self.path.open("rb") as file:
             at = 0
             while True:
