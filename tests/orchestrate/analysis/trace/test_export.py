@@ -95,7 +95,7 @@ def test_the_analyser_finds_the_same_disagreement_at_the_same_place(
     assert matched == 4
     assert ours.first.kind is kind
     assert bad[0].collective_seq_id == ours.as_json()["divergence"]["sequence"] == 5
-    assert [str(one.type_of_mismatch) for one in bad[0].mismatch_collectives.values()][0].startswith(
+    assert next(str(one.type_of_mismatch) for one in bad[0].mismatch_collectives.values()).startswith(
         f"Error type: {words}"
     )
     # Here the analyser's first rank is a right one; where it is the odd one, it blames all others.
