@@ -40,6 +40,16 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def k8s(session: nox.Session) -> None:
+    """The integration suite on the cluster that KUBECONFIG names, with the image in ORCHESTRATE_K8S_IMAGE.
+
+    In the namespace ORCHESTRATE_K8S_NAMESPACE (`orchestrate-it`); without an image on the emulator, as `tests` does.
+    """
+    install(session, "-e", ".[all]", "--group", "test")
+    session.run("pytest", "-p", "no:cacheprovider", "tests/k8s", *session.posargs)
+
+
+@nox.session
 def wheel(session: nox.Session) -> None:
     """Build the wheel, install it in an empty venv outside the repository, render and launch from there."""
     install(session, "hatchling")

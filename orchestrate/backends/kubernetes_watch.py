@@ -76,7 +76,9 @@ class Watch:
     def _events(self, pods: tuple[Object, ...], budget: Budget, tries: int) -> tuple[Object, ...]:
         path = f"/api/v1/namespaces/{self.names.namespace}/events"
         found: list[Object] = []
-        for uid in (self.uid, *(uid_of(pod) for pod in pods)):
+        # A pod that is gone has its events still: they may be all that tells how it ended.
+        gone = () if self.seen is None else self.seen.pods
+        for uid in dict.fromkeys((self.uid, *(uid_of(pod) for pod in (*pods, *gone)))):
             found.extend(self.api.items(path, budget, tries=tries, fieldSelector=f"involvedObject.uid={uid}"))
         return tuple(found)
 

@@ -66,12 +66,30 @@ def ending(seen: Seen, *, settled: bool = False) -> Ending | None:
     told = None if pod is None else _by_pod(seen, pod, over=over)
     if told is not None and (over or told.how is HowEnded.NODE_LOST):
         return told
+    if over and (told := _by_events(seen)) is not None:
+        return told
     if seen.job_gone:
         return _struck(HowEnded.DELETED, "the Job was deleted by somebody while it ran")
     if settled:
         why = (failed or {}).get("message") or "the Job is not terminal"
         return _struck(HowEnded.UNKNOWN, f"no pod is left to tell how it ended ({why})")
     return None
+
+
+def _by_events(seen: Seen) -> Ending | None:
+    """What the events of a pod tell that was gone before its last state was seen."""
+    for event in seen.events:
+        if (event.get("involvedObject") or {}).get("kind") == "Pod" and event.get("reason") in _TOLD_BY_EVENT:
+            how, what = _TOLD_BY_EVENT[str(event["reason"])]
+            return _struck(how, _words(what, event))
+    return None
+
+
+_TOLD_BY_EVENT = {
+    "Preempted": (HowEnded.PREEMPTED, "preempted: others with more priority took the GPUs"),
+    "Evicted": (HowEnded.EVICTED, "evicted from its node"),
+    "TaintManagerEviction": (HowEnded.NODE_LOST, "the node was lost"),
+}
 
 
 def _by_pod(seen: Seen, pod: Tree, *, over: bool) -> Ending | None:

@@ -55,6 +55,10 @@ class Cluster:
         """All GPUs that nodes here offer to pods."""
         return sum(int(node.status.allocatable.get("nvidia.com/gpu", 0)) for node in self.core.list_node().items)
 
+    def largest(self):
+        """GPUs of the node that has most of them."""
+        return max(int(node.status.allocatable.get("nvidia.com/gpu", 0)) for node in self.core.list_node().items)
+
     def ours(self, run_id):
         """Everything that carries this run's id, in words."""
         selector = f"{OURS}={run_id}"

@@ -60,7 +60,7 @@ def test_gpus_that_others_hold_are_a_lack_of_capacity(cluster, tool):
 
 
 def test_more_gpus_than_any_node_has_can_never_be_had(cluster, tool):
-    launched = tool.launch("--provision-timeout", "10s", gpus=8 * 16)
+    launched = tool.launch("--provision-timeout", "10s", gpus=cluster.largest() + 4)
     report = refused(launched, cluster, "unsatisfiable", 78)
     assert set(reasons(report)) == {"never-fits"}
 
@@ -85,7 +85,7 @@ def test_a_quota_that_others_use_up_is_a_lack_of_capacity(cluster, tool, quota):
 
 
 def test_an_image_that_can_not_be_pulled_is_no_lack_of_gpus(cluster, tool):
-    launched = tool.launch("--image", "127.0.0.1:1/no-such:1", "--provision-timeout", "60s")
+    launched = tool.launch("--image", "127.0.0.1:1/no-such:1", "--provision-timeout", "12s")
     answer, code = launched.answer()
     assert answer["verdict"] in {"infrastructure", "unsatisfiable"}, answer
     assert code in {5, 78}
