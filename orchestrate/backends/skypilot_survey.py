@@ -51,6 +51,7 @@ class SkySurveyor:
         looked: list[str] = []
         unknown: list[str] = []
         self._ask("SkyPilot's server", looked, unknown, lambda: self._at_server(found))
+        self._ask("requests in the queue of SkyPilot's server", looked, unknown, lambda: self._in_queue(found))
         for login in self.logins:
             question = partial(self._on_slurm, login, found)
             self._ask(f"Slurm cluster {login.cluster}", looked, unknown, question)
@@ -99,6 +100,14 @@ class SkySurveyor:
             each.age_s = max(each.age_s, self.now().timestamp() - float(_field(record, "launched_at") or 0.0))
             login = self._login_of(record)
             each.login = each.login or login
+
+    def _in_queue(self, found: dict[str, _Found]) -> None:
+        """A launch that has made no cluster yet still may: whoever asked for it can be gone."""
+        for request in self.calls.call("every request", self.calls.sdk.requests, LIST_S):
+            marks = None if request.cluster is None else marks_of_name(request.cluster)
+            if marks is not None and request.may_create and not request.is_over:
+                each = found.setdefault(str(request.cluster), _Found(marks))
+                each.items.append(f"SkyPilot request {request.id} {request.name} {request.status}")
 
     def _on_slurm(self, login: SlurmLogin, found: dict[str, _Found]) -> None:
         for job in login.jobs():

@@ -1,6 +1,7 @@
 """An audit without local state: found by marks alone, reaped exactly, neighbours left alone."""
 
 from orchestrate.backends.skypilot_calls import Calls
+from orchestrate.backends.skypilot_sdk import ServerRequest
 from orchestrate.backends.skypilot_survey import SkySurveyor
 
 
@@ -30,6 +31,20 @@ def test_an_allocation_that_skypilot_forgot_is_found_and_reaped(bed):
     assert owned.items[0].startswith("Slurm job")
     assert surveyor(bed).reap(owned) == ()
     assert not bed.world.jobs
+
+
+def test_a_launch_that_waits_in_the_queue_is_found_before_it_has_made_anything(bed):
+    launch = ServerRequest("req7", "sky.launch", "PENDING", bed.cluster)
+    bed.world.requests = {
+        "req7": launch,
+        "req8": ServerRequest("req8", "sky.launch", "SUCCEEDED", f"{bed.cluster[:-1]}x"),
+        "req9": ServerRequest("req9", "sky.launch", "RUNNING", "training"),
+        "req10": ServerRequest("req10", "sky.status", "RUNNING", bed.cluster),
+        "req11": ServerRequest("req11", "sky.launch", "RUNNING", None),
+    }
+    (owned,) = surveyor(bed).survey().owned
+    assert owned.items == ("SkyPilot request req7 sky.launch PENDING",)
+    assert owned.handle["cluster"] == bed.cluster
 
 
 def test_a_name_alone_is_no_proof(bed):
