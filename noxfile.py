@@ -84,6 +84,10 @@ def wheel(session: nox.Session) -> None:
         session.run(
             orchestrate, "verify", run["run_id"], "--expect-closure", run["closure_sha256"], external=True, env=env
         )
+        # Four cells hold no corpus cell of an odd group: not enough evidence for a certificate, and nothing else wrong.
+        session.run(
+            orchestrate, "calibrate", "certify", "--run", run["run_dir"], external=True, env=env, success_codes=[4]
+        )
     finally:
         session.chdir(ROOT)
         shutil.rmtree(outside)

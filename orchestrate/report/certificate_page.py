@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrate.report.certificate_plots import regret_plot, scatters
+from orchestrate.report.certificate_plots import ablation_plot, regret_plot, scatters
 
 __all__ = ["certificate_page", "certificate_section"]
 
@@ -36,6 +36,7 @@ def _view(certificate: Mapping[str, Any]) -> dict[str, Any]:
         "certificate": certificate,
         "scatters": scatters(certificate),
         "regrets": regret_plot(certificate),
+        "left_out": ablation_plot(certificate),
         "blocks": [("all cells", "all"), ("held out", "held_out"), ("training", "train")],
     }
 

@@ -11,7 +11,17 @@ from orchestrate.analysis.cell_aggregates import cell_from_json
 from orchestrate.analysis.measured import is_held_out
 from orchestrate.analysis.metrics import predictions
 
-__all__ = ["Bar", "Dot", "RegretPlot", "Scatter", "regret_plot", "scatters"]
+__all__ = [
+    "AblationBar",
+    "AblationPlot",
+    "Bar",
+    "Dot",
+    "RegretPlot",
+    "Scatter",
+    "ablation_plot",
+    "regret_plot",
+    "scatters",
+]
 
 _SIDE = 120.0
 _MARGIN = 8.0
@@ -71,6 +81,27 @@ class RegretPlot:
     limits: tuple[tuple[float, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AblationBar:
+    """What was left out: `width` is its 95th percentile of regret in percent of the plot, `most` its largest."""
+
+    name: str
+    y: int
+    width: float
+    most: float
+    held: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AblationPlot:
+    """Everything that was left out once; `limits` are the gates' (percent of the plot, name)."""
+
+    bars: tuple[AblationBar, ...]
+    height: int
+    limits: tuple[tuple[float, str], ...]
+
+
 def scatters(certificate: Mapping[str, Any]) -> list[Scatter]:
     """One drawing for each cell that has a choice."""
     table, holdout = certificate["integer_table_milli_us"], certificate["fit_arguments"]["holdout"]
@@ -125,6 +156,29 @@ def regret_plot(certificate: Mapping[str, Any]) -> RegretPlot:
     )
     limits = tuple((round(100 * limit / top, 3), name) for limit, name in ((2.0, "2%"), (5.0, "5%")) if limit <= top)
     return RegretPlot(bars, len(bars) * _BAR_PX + _LABEL_PX * 2, top, limits)
+
+
+def ablation_plot(certificate: Mapping[str, Any]) -> AblationPlot:
+    """Regret in each shape, model and family by the fit that never saw it; what left nothing to fit has no bar."""
+    judged = [row for row in certificate["ablations"] if row["metrics"] is not None]
+    top = max([11.0, *(row["metrics"]["max_regret_pct"] for row in judged)])
+    bars: list[AblationBar] = []
+    for index, row in enumerate(judged):
+        found = row["metrics"]
+        accuracy = found["pairwise_accuracy"]
+        order = "no ordered pair" if accuracy is None else f"{100 * accuracy:.1f}% in order"
+        bars.append(
+            AblationBar(
+                name=f"{row['by']} {row['left_out']}",
+                y=index * _BAR_PX,
+                width=round(100 * found["p95_regret_pct"] / top, 3),
+                most=round(100 * found["max_regret_pct"] / top, 3),
+                held=not row["gates_missed"],
+                text=f"{order}, p95 {found['p95_regret_pct']:.2f}%, most {found['max_regret_pct']:.2f}%",
+            )
+        )
+    limits = tuple((round(100 * limit / top, 3), name) for limit, name in ((5.0, "p95 5%"), (10.0, "most 10%")))
+    return AblationPlot(tuple(bars), len(bars) * _BAR_PX + _LABEL_PX * 2, limits)
 
 
 def _scale(most: float) -> Callable[[float], float]:

@@ -81,3 +81,24 @@ def ranks(run):
         if re.fullmatch(r"rank\d+", name):
             found[name] = pid
     return [found[name] for name in sorted(found)]
+
+
+def test_a_race_of_the_real_harness_is_planned_and_judged_as_one_and_says_what_a_certificate_lacks(bed):
+    run = bed.launch(name="race", command=[
+        sys.executable, "-m", "orchestrate", "launch", "--cell-set", "text", "--groups", "1", "--repeat", "4",
+        "--schedule", "racing", "--runs-dir", str(bed.folder / "race"), "--json",
+    ])  # fmt: skip
+    run.wait_for("cell", limit_s=60)
+    bed.wait(lambda: run.process.poll() is not None, "the race to end", limit_s=400)
+    answer, code = run.answer()
+    assert (code, answer["verdict"]) == (0, "passed")
+    plan = json.loads((run.path / "plan.json").read_text())
+    assert (plan["schedule"], plan["environment"]["SCHEDULE"]) == ("racing", "racing")
+    certify = ["calibrate", "certify", "--run", str(run.path), "--json"]
+    code, said, _ = bed.command(*certify, "--schedule", "racing")
+    gaps = json.loads(said)["error"]["gaps"]
+    assert code == 4
+    assert [gap.partition(":")[0] for gap in gaps] == ["the holdout", "the holdout", "the training cells"]
+    code, said, _ = bed.command(*certify)  # a certificate expects the fixed schedule
+    assert code == 4
+    assert "schedule 'racing', not 'fixed'" in said

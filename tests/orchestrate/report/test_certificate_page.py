@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrate.report.certificate_page import certificate_page, certificate_section
-from orchestrate.report.certificate_plots import regret_plot, scatters
+from orchestrate.report.certificate_plots import ablation_plot, regret_plot, scatters
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "certificate" / "certificate.json"
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
@@ -48,6 +48,20 @@ def test_regrets_are_bars_worst_first_in_proportion(certificate):
     assert [name for _, name in plot.limits] == ["2%", "5%"]
 
 
+def test_what_was_left_out_is_drawn_in_proportion_and_says_whether_its_gates_held(certificate):
+    first, second, *_ = certificate["ablations"]
+    first["metrics"] |= {"p95_regret_pct": 11.0, "max_regret_pct": 22.0}
+    first["gates_missed"] = ["p95_regret_pct"]
+    second |= {"metrics": None, "gates_missed": None}
+    plot = ablation_plot(certificate)
+    assert len(plot.bars) == len(certificate["ablations"]) - 1
+    bar = plot.bars[0]
+    assert (bar.name, bar.width, bar.most, bar.held) == (f"{first['by']} {first['left_out']}", 50.0, 100.0, False)
+    assert "p95 11.00%, most 22.00%" in bar.text
+    assert [place for place, _ in plot.limits] == [round(500 / 22, 3), round(1000 / 22, 3)]
+    assert ablation_plot(certificate | {"ablations": []}).bars == ()
+
+
 def test_the_page_needs_nothing_from_anywhere_and_has_all_three_pictures(certificate):
     page = certificate_page(certificate)
     assert "default-src 'none'" in page
@@ -55,7 +69,8 @@ def test_the_page_needs_nothing_from_anywhere_and_has_all_three_pictures(certifi
     for anchor in ("certificate", "regret", "predictions", "ablations", "limits"):
         assert f'id="{anchor}"' in page
     assert page.count("<figure>") == 16
-    assert page.count("<svg") == 17
+    assert page.count("<svg") == 18
+    assert page.count('<line class="most"') == len(certificate["ablations"])
     for row in certificate["ablations"]:
         assert f"{row['by']} {row['left_out']}" in page
     assert certificate["integer_table_sha256"] in page
