@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrate.backends.catalogue import BackendPlace
@@ -21,6 +22,7 @@ from orchestrate.backends.kubernetes_evidence import Container
 from orchestrate.backends.kubernetes_job import KILL_AFTER_S, Names, Wanted, owned_by, provision_s, wanted
 from orchestrate.backends.kubernetes_log import KeptLog
 from orchestrate.backends.kubernetes_preflight import Site, look_around
+from orchestrate.backends.kubernetes_sink import Sealed, take_from_sink
 from orchestrate.backends.kubernetes_status import Held, status_of
 from orchestrate.backends.kubernetes_survey import KubernetesSurveyor
 from orchestrate.backends.kubernetes_watch import Watch
@@ -161,18 +163,13 @@ class KubernetesBackend:
         chosen = self._render(request)
         self._names = chosen.names
         self._collector.into(request.evidence)
-        where = f"{chosen.names.context or 'in-cluster'}/{chosen.names.namespace}"
-        asked = chosen.asked
-        api = self._connected()
-        creation = Creation(
-            api, chosen.names.namespace, self._ownership.token, self._in_flight, self._tell, pause, asked, where
-        )
+        creation = self._creation(chosen, pause)
         began = self._clock()
         job = creation.create(Kind.JOB, chosen.job)
         self._watch = self._watching(uid_of(job))
         maps = [creation.create(Kind.CONFIG_MAP, each) for each in chosen.config_maps(job)]
         patience_s = min(budget_s, provision_s(request, self._settings)) - (self._clock() - began)
-        seen = Start(self._watch, asked, where, pause, self._clock).wait(max(0.0, patience_s))
+        seen = Start(self._watch, chosen.asked, chosen.names.where, pause, self._clock).wait(max(0.0, patience_s))
         made = [(Kind.JOB, job), *((Kind.CONFIG_MAP, each) for each in maps)]
         pod = self._watch.pod()
         if pod is not None:
@@ -181,7 +178,12 @@ class KubernetesBackend:
         read = (seen.job or job).get("spec") or {}
         return Acquisition(
             resources=tuple(Resource(kind.singular, self._target(each)) for kind, each in made),
-            requested={**asked, "namespace": chosen.names.namespace, "device": request.device, "ranks": request.ranks},
+            requested={
+                **chosen.asked,
+                "namespace": chosen.names.namespace,
+                "device": request.device,
+                "ranks": request.ranks,
+            },
             manifest_sha256=chosen.manifest_sha256,
             caps_read={
                 name: read.get(name) for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")
@@ -247,7 +249,8 @@ class KubernetesBackend:
         if watch is not None:
             self._log.keep(watch, now=True)
         self._log.save(request.logs)
-        return Collection(self._collector.bring_home(watch, request.evidence))
+        sink = None if self._names is None or not self._names.sink else lambda into: self._take_from_sink(request, into)
+        return Collection(self._collector.bring_home(watch, request.evidence, sink))
 
     def release(self) -> tuple[Step, ...]:
         """Delete the Job and whatever else carries the run's token."""
@@ -272,11 +275,10 @@ class KubernetesBackend:
         reference = self._settings.get("image")
         if reference is None and self._wanted is not None and self._wanted.rendered.image is not None:
             reference = self._wanted.rendered.image.text
-        gpus = 0 if self._names is None else _count(self._names.accelerators)
         return Usage(
             notes={"pod": self._held.pod, "node": self._held.node},
             image={"asked": reference, "ran": self._held.image_id},
-            gpu_s=self._held.seconds(utc_now()) * gpus,
+            gpu_s=self._held.seconds(utc_now()) * (0 if self._names is None else self._names.gpus),
         )
 
     def observed(self) -> tuple[Fact, ...]:
@@ -347,6 +349,13 @@ class KubernetesBackend:
             sees_workloads=rights is not None and rights.workloads,
         )
 
+    def _creation(self, chosen: Wanted, pause: Callable[[float], None]) -> Creation:
+        return Creation(self._connected(), chosen, self._ownership.token, self._in_flight, self._tell, pause)
+
+    def _take_from_sink(self, request: Request, into: Path) -> Sealed:
+        chosen = self._render(request)
+        return take_from_sink(chosen, self._creation(chosen, self._sleep), into, self._sleep)
+
     def _found(self) -> Watch | None:
         """The run's Job: known, or looked for by name and token. None where there is none."""
         if self._watch is None and self._names is not None:
@@ -389,7 +398,3 @@ class KubernetesBackend:
     def _step(self, step: str, outcome: Outcome, detail: str) -> Step:
         target = "the run" if self._names is None else f"{self._names.namespace}/{self._names.job}"
         return Step(step, target, outcome, to_wire(utc_now()), detail)
-
-
-def _count(accelerators: str) -> int:
-    return int(accelerators.rpartition(":")[2]) if ":" in accelerators else 0

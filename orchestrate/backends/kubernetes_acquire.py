@@ -13,7 +13,7 @@ from typing import Any
 from orchestrate.backends.kubernetes_api import CREATE_S, Api, Kind, Object, name_of, uid_of
 from orchestrate.backends.kubernetes_census import InFlight
 from orchestrate.backends.kubernetes_client import ApiError
-from orchestrate.backends.kubernetes_job import owned_by
+from orchestrate.backends.kubernetes_job import Wanted, owned_by
 from orchestrate.backends.kubernetes_preflight import case_of, refused
 from orchestrate.backends.kubernetes_watch import Watch
 from orchestrate.backends.protocol import Fact
@@ -40,13 +40,11 @@ class Creation:
     """
 
     api: Api
-    namespace: str
+    chosen: Wanted
     token: str
     in_flight: InFlight
     tell: Callable[[Fact], None]
     pause: Callable[[float], None]
-    asked: Mapping[str, Any]
-    where: str
 
     def create(self, kind: Kind, body: Object) -> Object:
         """`body` as the API server has it. `BackendError` (or a refusal) where it can not be made or known."""
@@ -58,14 +56,14 @@ class Creation:
             self.tell({"kind": "asking", "what": what, "until": until})
             self.pause(0)
             try:
-                made = self.api.post(kind.path(self.namespace), body, self.api.budget(CREATE_S))
+                made = self.api.post(kind.path(self.chosen.names.namespace), body, self.api.budget(CREATE_S))
             except ApiError as error:
                 if not error.may_have_acted:
                     self._answered(what)
                 found = self._adopt(kind, name_of(body), error)
                 if found is None:
                     if window.left() <= 0 or not (error.is_transient or error.status == 409):
-                        raise refused(case_of(error, self.asked, self.where)) from error
+                        raise refused(case_of(error, self.chosen.asked, self.chosen.names.where)) from error
                     self.pause(min(error.retry_after_s or 1.0, max(0.1, window.left())))
                     continue
                 made = found
@@ -79,13 +77,13 @@ class Creation:
         if not (error.may_have_acted or error.status == 409):
             return None
         try:
-            found = self.api.find(kind, self.namespace, name, self.api.budget(_LOOK_S))
+            found = self.api.find(kind, self.chosen.names.namespace, name, self.api.budget(_LOOK_S))
         except ApiError:
             return None
         if found is not None and not owned_by(found, self.token):
             self._answered(f"{kind.singular}/{name}")
             raise BackendError(
-                f"{self.where}: there is a {kind.singular} {name!r} already, and it is not of this run "
+                f"{self.chosen.names.where}: there is a {kind.singular} {name!r} already, and it is not of this run "
                 f"(UID {uid_of(found)}); it was left alone",
                 remedy="launch again: the next run has another name",
                 answer=str(error),

@@ -17,8 +17,10 @@ from orchestrate.backends.kubernetes_api import Object, name_of
 from orchestrate.backends.kubernetes_client import ApiError
 from orchestrate.backends.kubernetes_evidence import MARKS, Container, EvidenceError, evidence_sha256, json_lines
 from orchestrate.backends.kubernetes_job import digest_of
+from orchestrate.backends.kubernetes_sink import Sealed
 from orchestrate.backends.kubernetes_watch import Watch, termination_message
 from orchestrate.backends.protocol import Fact
+from orchestrate.errors import OrchestrateError
 
 __all__ = ["COLLECT_S", "Collector"]
 
@@ -70,11 +72,18 @@ class Collector:
             self.problem = f"the evidence could not be fetched from pod {name_of(pod)}: {error}"
         return progress
 
-    def bring_home(self, watch: Watch | None, evidence: Path) -> str | None:
-        """Put the evidence into `evidence`; what is wrong with it, None if nothing is."""
+    def bring_home(
+        self, watch: Watch | None, evidence: Path, sink: Callable[[Path], Sealed] | None = None
+    ) -> str | None:
+        """Put the evidence into `evidence`; what is wrong with it, None if nothing is.
+
+        `sink` brings the copy that outlived the pod to a folder; None where the run keeps none.
+        """
         self.into(evidence)
         if self.sealed is None and watch is not None:
             self._fetch_late(watch)
+        if self.sealed is None and sink is not None:
+            self._take_from(sink)
         if self.sealed is None and self._arrived() is None:
             return self.problem or "the pod is gone, and its evidence with it"
         problem = None if self.sealed is not None else self.problem or "the evidence was never sealed"
@@ -145,6 +154,20 @@ class Collector:
             self.problem = f"the evidence could not be fetched: {error}"
         else:
             self.problem = "the payload had not ended when its evidence was taken: it is not sealed"
+
+    def _take_from(self, sink: Callable[[Path], Sealed]) -> None:
+        into = self._into
+        if into is None:
+            return
+        shutil.rmtree(into, ignore_errors=True)
+        try:
+            found = sink(into)
+        except (ApiError, EvidenceError, OrchestrateError) as error:
+            shutil.rmtree(into, ignore_errors=True)
+            before = f"{self.problem}; and " if self.problem else ""
+            self.problem = f"{before}the copy that outlives the pod could not be taken: {error}"
+        else:
+            self.sealed, self.payload_exit_code, self.problem = found.sha256, found.exit_code, None
 
     def _from_before(self, pod: Object | None) -> None:
         """Whether what an earlier process fetched is what the container sealed, by its last words."""

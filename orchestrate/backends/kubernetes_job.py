@@ -44,6 +44,16 @@ class Names:
     accelerators: str
     sink: str
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are held."""
+        return Accelerators.parse(self.accelerators).count
+
+    @property
+    def where(self) -> str:
+        """Context and namespace, for people."""
+        return f"{self.context or 'in-cluster'}/{self.namespace}"
+
     def as_fact(self) -> Fact:
         """For the journal, before anything is asked for."""
         return {
@@ -95,6 +105,7 @@ class Wanted:
         """What is asked for, for a receipt or a case."""
         image, pod = self.rendered.image, self.job["spec"]["template"]["spec"]
         asked = {
+            "namespace": self.names.namespace,
             "accelerators": self.names.accelerators,
             "image": None if image is None else image.text,
             "queue": self.job["metadata"]["labels"].get(QUEUE_LABEL),

@@ -25,12 +25,14 @@ class Watch:
 
     Args:
         uid: of the Job; an object of its name with another UID is somebody else's.
+        name: of the Job, where it is not the run's own.
         sees_nodes, sees_foreign_pods, sees_quotas, sees_workloads: what our rights allow.
     """
 
     api: Api
     names: Names
     uid: str
+    name: str | None = None
     sees_nodes: bool = False
     sees_foreign_pods: bool = False
     sees_quotas: bool = False
@@ -40,7 +42,7 @@ class Watch:
 
     def look(self, budget: Budget, *, tries: int = 1, events: bool = False, cluster: bool = False) -> Seen:
         """The Job, then its pods; `events` and the `cluster` (nodes, quotas) if asked for. `ApiError` if it fails."""
-        found = self.api.find(Kind.JOB, self.names.namespace, self.names.job, budget)
+        found = self.api.find(Kind.JOB, self.names.namespace, self.name or self.names.job, budget)
         job = found if found is not None and uid_of(found) == self.uid else None
         pods = self.pods(budget, tries)
         self._present = frozenset(uid_of(pod) for pod in pods)

@@ -13,14 +13,14 @@ from orchestrate.render.request import RenderRequest, Toleration
 from orchestrate.render.schema import check_manifest
 from orchestrate.render.text import escape_dollars
 
-__all__ = ["QUEUE_LABEL", "render_job", "sink_claim", "template_image"]
+__all__ = ["GPU_RESOURCE", "QUEUE_LABEL", "SINK_MOUNT", "render_job", "sink_claim", "template_image"]
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Names the LocalQueue of Kueue that a Job waits in."""
 
+GPU_RESOURCE = "nvidia.com/gpu"
+SINK_MOUNT = "/sink"
 _CORPUS_MOUNT = "/corpus"
-_SINK_MOUNT = "/sink"
-_GPU = "nvidia.com/gpu"
 _GPU_PRODUCT = "nvidia.com/gpu.product"
 _CLAIM = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -99,7 +99,7 @@ def _set_pod(pod: Tree, request: RenderRequest, config_maps: list[str]) -> None:
     if request.tolerations is not None:
         pod["tolerations"] = [_toleration(toleration) for toleration in request.tolerations]
     elif request.accelerators.count == 0:  # a Job without GPUs must not land on their nodes
-        pod["tolerations"] = [each for each in pod.get("tolerations", []) if each.get("key") != _GPU]
+        pod["tolerations"] = [each for each in pod.get("tolerations", []) if each.get("key") != GPU_RESOURCE]
     if request.priority_class is not None:
         pod["priorityClassName"] = request.priority_class
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -125,9 +125,9 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
     if request.memory_gib is not None:
         requests["memory"] = f"{request.memory_gib}Gi"
     if request.accelerators.count:
-        container["resources"]["limits"][_GPU] = request.accelerators.count
+        container["resources"]["limits"][GPU_RESOURCE] = request.accelerators.count
     else:
-        del container["resources"]["limits"][_GPU]
+        del container["resources"]["limits"][GPU_RESOURCE]
     values = {
         "CELL_SET": request.cell_set,
         "RUN_ID": request.run_id,
@@ -152,9 +152,9 @@ def _set_container(container: Tree, request: RenderRequest, archive: HarnessArch
         container["volumeMounts"].append({"name": "corpus", "mountPath": _CORPUS_MOUNT, "readOnly": True})
     if request.sink is not None:
         _, folder = sink_claim(request.sink)
-        values["SINK_DIR"] = f"{_SINK_MOUNT}/{folder}" if folder else _SINK_MOUNT
+        values["SINK_DIR"] = f"{SINK_MOUNT}/{folder}" if folder else SINK_MOUNT
         values["SINK_LIMIT_S"] = str(max(1, request.collect_wait_s))
-        container["volumeMounts"].append({"name": "sink", "mountPath": _SINK_MOUNT})
+        container["volumeMounts"].append({"name": "sink", "mountPath": SINK_MOUNT})
     _set_env(container["env"], values)
 
 
