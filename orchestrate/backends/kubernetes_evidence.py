@@ -65,10 +65,18 @@ class Container:
         return Tail(bytes(data), done.strip() or None)
 
     def end_payload(self, budget: Budget) -> bool:
-        """SIGTERM to the payload; the script then seals the evidence and waits. False when it has ended already."""
-        script = 'pid=`cat "$EVIDENCE_DIR/payload.pid" 2>/dev/null` && kill -TERM "$pid" && echo told'
+        """SIGTERM to the payload; the script then seals the evidence and waits. False when it has ended already.
+
+        A payload that is about to start is waited for, some seconds: told too early, it would run to its limit.
+        """
+        script = (
+            "for i in 1 2 3 4 5 6 7 8 9 10; do "
+            'if [ -e "$EVIDENCE_DIR/ended" ]; then echo ended; exit 0; fi; '
+            'pid=`cat "$EVIDENCE_DIR/payload.pid" 2>/dev/null` && kill -TERM "$pid" && echo told && exit 0; '
+            "sleep 1; done; exit 1"
+        )
         data = bytearray()
-        self._shell(f"{script} || true", budget=budget, write=data.extend)
+        self._shell(script, budget=budget, write=data.extend)
         return b"told" in data
 
     def acknowledge(self, budget: Budget) -> None:

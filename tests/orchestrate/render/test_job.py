@@ -95,6 +95,43 @@ def test_other_accelerators_select_other_nodes(job, container):
     assert container(tree)["resources"]["limits"]["nvidia.com/gpu"] == 8
 
 
+def test_no_gpu_at_all_asks_for_none_and_stays_off_their_nodes(job, container):
+    tree = job(accelerators=Accelerators.parse("none"))
+    pod = tree["spec"]["template"]["spec"]
+    assert "nvidia.com/gpu" not in container(tree)["resources"]["limits"]
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({}, [])
+
+
+def test_gpus_of_any_kind_select_no_node_by_its_product(job, container):
+    tree = job(accelerators=Accelerators.parse("any:2"))
+    assert container(tree)["resources"]["limits"]["nvidia.com/gpu"] == 2
+    assert tree["spec"]["template"]["spec"]["nodeSelector"] == {}
+
+
+def test_a_job_in_a_queue_is_held_until_the_queue_lets_it_go(job):
+    tree = job(queue="team-a", priority_class="low")
+    assert tree["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert tree["spec"]["suspend"] is True
+    assert tree["spec"]["template"]["spec"]["priorityClassName"] == "low"
+    assert "suspend" not in job()["spec"]
+
+
+def test_a_copy_of_the_evidence_goes_to_the_claim_that_is_named(job, env, container):
+    tree = job(sink="pvc:kept/a/b", collect_wait_s=0)
+    assert (env(tree)["SINK_DIR"], env(tree)["SINK_LIMIT_S"]) == ("/sink/a/b", "1")
+    assert {"name": "sink", "mountPath": "/sink"} in container(tree)["volumeMounts"]
+    claim = {"name": "sink", "persistentVolumeClaim": {"claimName": "kept"}}
+    assert claim in tree["spec"]["template"]["spec"]["volumes"]
+    assert env(job(sink="pvc:kept"))["SINK_DIR"] == "/sink"
+    assert env(job())["SINK_DIR"] == ""
+
+
+@pytest.mark.parametrize("sink", ["kept", "pvc:", "pvc:Kept", "pvc:kept/../x", "pvc:kept//x", "s3://bucket"])
+def test_a_sink_that_names_no_claim_is_refused(job, sink):
+    with pytest.raises(UsageError, match="volume claim"):
+        job(sink=sink)
+
+
 def test_the_node_gets_the_selection(job, env):
     values = env(job(group_variable="ELLAVOX_GROUPS", groups=("1", "4"), repeat=3))
     assert (values["CELL_SET"], values["ELLAVOX_GROUPS"], values["RUN_ID"], values["REPEAT"]) == (

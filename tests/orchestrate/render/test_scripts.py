@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import time
 
 import pytest
 
+from orchestrate.backends.kubernetes_evidence import evidence_sha256
 from orchestrate.render import Backend, harness_archive, harness_dir, load_template
 
 HOSTILE = "r 1'\"\n$(touch owned) `touch owned` ${CELL_SET}"
@@ -105,6 +107,7 @@ def job_env(tmp_path, python, **values):
         "EVIDENCE_DIR": str(tmp_path / "evidence"),
         "HARNESS_SHA256": archive.sha256,
         "COLLECT_WAIT_S": "0",
+        "TERMINATION_LOG": str(tmp_path / "termination-log"),
         **values,
     }
 
@@ -152,3 +155,64 @@ def test_a_job_passes_sigterm_on_and_does_not_wait_for_collection(tmp_path, pyth
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 9
         assert process.stdout.read() == b"payload ended with exit code 9\n"
+
+
+def ended(tmp_path):
+    return json.loads((tmp_path / "evidence" / "ended").read_text())
+
+
+def test_a_job_seals_its_evidence_with_the_digest_that_the_collector_computes(tmp_path, python):
+    payload = python(
+        f'mkdir -p "{tmp_path}/evidence/cells/b c"; echo x > "{tmp_path}/evidence/cells/b c/rows.jsonl"\n'
+        f'echo y > "{tmp_path}/evidence/cells/a.json"; echo z > "{tmp_path}/evidence/node.jsonl"; exit 3'
+    )
+    log = tmp_path / "last-words"
+    answer = run_job(tmp_path, payload, TERMINATION_LOG=str(log))
+    assert answer.returncode == 3, answer.stderr
+    assert ended(tmp_path) == {"exit_code": 3, "evidence_sha256": evidence_sha256(tmp_path / "evidence")}
+    assert json.loads(log.read_text()) == ended(tmp_path)
+    (tmp_path / "evidence" / "cells" / "a.json").write_text("Y")
+    assert ended(tmp_path)["evidence_sha256"] != evidence_sha256(tmp_path / "evidence")
+
+
+def test_a_job_without_evidence_seals_nothing_as_nothing(tmp_path, python):
+    run_job(tmp_path, python("exit 2"), TERMINATION_LOG=str(tmp_path / "last-words"))
+    assert ended(tmp_path) == {"exit_code": 2, "evidence_sha256": hashlib.sha256(b"").hexdigest()}
+    assert evidence_sha256(tmp_path / "evidence") == hashlib.sha256(b"").hexdigest()
+
+
+def test_a_payload_that_is_told_to_end_leaves_the_container_waiting(tmp_path, python):
+    payload = python(f"trap 'exit 9' TERM; touch {tmp_path}/ready; while true; do sleep 0.1; done")
+    script, env = job_script(tmp_path), job_env(tmp_path, payload, COLLECT_WAIT_S="600")
+    marks = tmp_path / "evidence"
+    with subprocess.Popen(["bash", "-c", script], env=env, cwd=tmp_path / "tmp") as process:
+        try:
+            wait_for((tmp_path / "ready").exists)
+            wait_for(lambda: (marks / "payload.pid").exists() and (marks / "payload.pid").read_text())
+            os.kill(int((marks / "payload.pid").read_text()), signal.SIGTERM)
+            wait_for((marks / "ended").exists)
+            assert ended(tmp_path)["exit_code"] == 9
+            assert process.poll() is None
+            (marks / "collected").touch()
+            assert process.wait(timeout=30) == 9
+        finally:
+            process.terminate()
+
+
+def test_a_copy_that_outlives_the_pod_appears_whole_or_not_at_all(tmp_path, python):
+    payload = python(f'echo y > "{tmp_path}/evidence/node.jsonl"')
+    sink = {"SINK_DIR": str(tmp_path / "sink"), "RUN_ID": "r1", "TERMINATION_LOG": str(tmp_path / "last-words")}
+    assert run_job(tmp_path, payload, **sink).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "sink" / "r1").iterdir()) == ["ended", "node.jsonl"]
+    shutil.rmtree(tmp_path / "sink")
+    (tmp_path / "sink").write_text("not a folder")
+    answer = run_job(tmp_path, payload, **sink)
+    assert answer.returncode == 0
+    assert "could not be copied" in answer.stderr
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert found
