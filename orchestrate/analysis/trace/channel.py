@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class Channel:
         if rank not in self._queues:
             return
         queue = self._queues[rank]
+        if self.unfinished is not None and self._traces[rank].end.how is not Ended.DUMP and len(records):
+            record = self.unfinished.records.get(rank)
+            if record is not None and record["state"] == State.PENDING:
+                self.unfinished = None
         if self._closed:
             room = self._lasting - len(queue)
             records = records[: max(room, 0)]
@@ -72,7 +76,7 @@ class Channel:
                 continue
             if lacking:
                 self._leftover(lacking)
-                return
+                continue
             self._compare(min(len(queue) for queue in self._queues.values()))
 
     def conflict(self, words: Sequence[str], said: Mapping[int, str]) -> None:
@@ -90,7 +94,8 @@ class Channel:
         if empty and self.group.pair is None:
             for rank in empty:
                 self._undecided(rank, f"nothing of group {self.group} is left in it: its start was overwritten")
-            self._close()
+            self._leave_out(empty)
+            self._begun = False
             return
         if late and self.group.pair is not None:
             self._undecided(late[0], f"its start was overwritten: messages of {self.group} can not be counted")
@@ -153,8 +158,9 @@ class Channel:
         """The first collective that fits together and that some rank never finished."""
         if self.unfinished is not None or self.group.pair is not None:
             return
-        states = np.stack([heads[rank]["state"][:count] for rank in self.members])
-        stuck = ((states == State.PENDING) | (states == State.RAISED)).any(axis=0)
+        stuck = np.zeros(count, np.bool_)
+        for rank in self.members:
+            stuck |= self._stuck(rank, heads[rank]["state"][:count])
         if not stuck.any():
             return
         place = int(np.argmax(stuck))
@@ -166,6 +172,16 @@ class Channel:
             tails={rank: heads[rank][place : place + self._lasting].copy() for rank in self.members},
             heads={rank: heads[rank][max(0, place - _HEAD) : place].copy() for rank in self.members},
         )  # fmt: skip
+
+    def _stuck(self, rank: int, states: NDArray[np.int8]) -> NDArray[np.bool_]:
+        """Which of the next records of `rank` never ended.
+
+        A call that others of its rank follow has returned, even if its file has lost when: it is no evidence.
+        """
+        pending = states == State.PENDING
+        if self._traces[rank].end.how is not Ended.DUMP:
+            pending[: len(self._queues[rank]) - 1] = False
+        return np.asarray(pending | (states == State.WAITING) | (states == State.RAISED))
 
     def _gap(self) -> None:
         """The first records have different sequence numbers: some ranks have none of the lowest one."""
@@ -187,13 +203,23 @@ class Channel:
             self._undecided(rank, why)
         certain = [rank for rank in lacking if rank not in doubts]
         if not certain:
-            self._close()
+            self._leave_out(doubts)
             return
         # Of those in doubt nothing is said: they may have been there.
         said = dict.fromkeys(present, "has it") | dict.fromkeys(certain, "has none")
         records: dict[int, Any] = present | dict.fromkeys(lacking)
         odd = odd_of_classes(said)
         self._found(Kind.MISSING_RANK, records, odd, Mismatch(Kind.MISSING_RANK, said, odd))
+
+    def _leave_out(self, ranks: Collection[int]) -> None:
+        """Go on without ranks of which nothing more is known."""
+        self.members = tuple(rank for rank in self.members if rank not in ranks)
+        for rank in ranks:
+            del self._queues[rank]
+            self._heads.pop(rank, None)
+        self._fit.clear()
+        if len(self.members) < 2:
+            self._close()
 
     def _doubt(self, rank: int, present: Mapping[int, Any], *, within: bool) -> str | None:
         """Why `rank` may have taken part although its trace has no such record, or None: it did not."""
@@ -228,6 +254,13 @@ class Channel:
 
     def finish(self) -> None:
         """Nothing more will come: what was kept after the disagreement goes to it."""
+        if self.unfinished is not None and any(
+            record is not None
+            and int(record["state"]) in {State.PENDING, State.WAITING}
+            and self._traces[rank].end.how is Ended.CUT
+            for rank, record in self.unfinished.records.items()
+        ):
+            self.unfinished = None  # where the file is damaged, an end may be what was lost
         if self.finding is not None:
             self.finding.tails = dict(self._queues)
             self.finding.heads = dict(self._heads)
@@ -261,7 +294,7 @@ def _combined(calls: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[tuple[i
 
 def _how_far(state: int) -> str:
     match State(state):
-        case State.PENDING:
+        case State.PENDING | State.WAITING:
             return "never completed"
         case State.RAISED:
             return "raised an error"

@@ -22,6 +22,7 @@ __all__ = ["VERSION", "dump_of", "dumps_of"]
 
 VERSION = "2.10"
 _BLOCK = 65_536
+_STUCK = {State.PENDING, State.WAITING, State.RAISED}
 _OPS = {
     "all_gather_single": "_all_gather_base",
     "all_gather_coalesced": "all_gather_into_tensor_coalesced",
@@ -92,10 +93,10 @@ class _Dump:
             "input_dtypes": [flight_recorder_dtype(dtype) for dtype in call.input_dtypes],
             "output_sizes": outputs,
             "output_dtypes": [flight_recorder_dtype(dtype) for dtype in call.output_dtypes],
-            "state": "scheduled" if state in {State.PENDING, State.RAISED} else "completed",
+            "state": "scheduled" if state in _STUCK else "completed",
             "time_discovered_started_ns": int(record["start"]),
             "time_discovered_completed_ns": int(record["end"]) or None,
-            "retired": state not in {State.PENDING, State.RAISED},
+            "retired": state not in _STUCK,
             "timeout_ms": 0,
             "is_p2p": group.pair is not None,
             "orchestrate": _extra(call, self._interned.contexts[int(record["context"])], int(record["forward"]), state),

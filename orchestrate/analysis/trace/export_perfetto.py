@@ -71,7 +71,7 @@ def _slice(job: Job, rank: int, record: np.void, last_ns: int) -> dict[str, Any]
         "forward": int(record["forward"]) if record["forward"] >= 0 else None,
         "state": state.name.lower(),
     }
-    stuck = state in {State.PENDING, State.RAISED} and not end
+    stuck = state in {State.PENDING, State.WAITING, State.RAISED} and not end
     return {
         "ph": "X",
         "name": call.op,

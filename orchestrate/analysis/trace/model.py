@@ -62,6 +62,8 @@ class State(IntEnum):
     """It was issued and nobody waited for it, or the recorder does not follow it."""
     RETIRED = 4
     """It ended, well or not: gloo's flight recorder can not tell the two apart."""
+    WAITING = 5
+    """An asynchronous one that somebody waits for; nobody saw it end."""
 
 
 class Ended(StrEnum):

@@ -10,7 +10,7 @@ from orchestrate.analysis.trace.reconcile import Kind, Mismatch
 
 __all__ = ["OrderWatch"]
 
-_STUCK = {State.PENDING, State.RAISED}
+_STUCK = {State.PENDING, State.WAITING, State.RAISED}
 
 
 class OrderWatch:

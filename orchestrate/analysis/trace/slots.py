@@ -216,7 +216,8 @@ def _states(records: np.ndarray[Any, np.dtype[np.void]]) -> tuple[Any, Any]:
     staged = (wait != 0) | (unwait != 0)
     wrong = ~(completed | raised | (word == 0)) | (staged & (wait != ~unwait))
     state = np.where(completed, State.COMPLETED, np.where(raised, State.RAISED, State.PENDING)).astype(np.int8)
-    state[(state == State.PENDING) & (wait == 0) & staged] = State.UNKNOWN
+    staged &= state == State.PENDING
+    state[staged] = np.where(wait[staged] == 0, State.UNKNOWN, State.WAITING)
     return state, wrong
 
 

@@ -46,7 +46,7 @@ class Writers:
 
     def own(self, steps_by_rank, *, closed=True):
         for rank, steps in steps_by_rank.items():
-            writer = TraceWriter(self.folder, rank, world_size=self.world, facts={"host": "here"})
+            writer = TraceWriter(self.folder, rank, world_size=self.world, facts={"host": "here"}, chunk_slots=256)
             sequence, channels = {}, {}
             slots = []
             for place, step in enumerate(steps):
