@@ -12,6 +12,8 @@ from orchestrate.analysis.least_squares import starting_point
 from orchestrate.analysis.measured import MeasuredCell
 from orchestrate.analysis.search import Search, coordinate_search
 from orchestrate.analysis.selection import SelectionLoss
+from orchestrate.errors import EvidenceDamagedError
+from orchestrate.receipts.canonical import MAX_SAFE_INTEGER
 
 __all__ = ["Fit", "fit_table", "rounded", "table_sha256"]
 
@@ -38,8 +40,24 @@ def fit_table(cells: Sequence[MeasuredCell]) -> Fit:
 
 
 def rounded(coefficients: Sequence[float]) -> dict[str, int]:
-    """Coefficients in us as integers in thousandths of a us, half to even."""
-    return {term: round(value * 1000) for term, value in zip(TERMS, coefficients, strict=True)}
+    """Coefficients in us as integers in thousandths of a us, half to even.
+
+    Raises:
+        EvidenceDamagedError: one is beyond what every reader of a table keeps exact, as no measured time makes it.
+    """
+    table = {term: round(value * 1000) for term, value in zip(TERMS, coefficients, strict=True)}
+    beyond = [
+        f"the fit: {term} is {value}, beyond {MAX_SAFE_INTEGER}"
+        for term, value in table.items()
+        if value > MAX_SAFE_INTEGER
+    ]
+    if beyond:
+        raise EvidenceDamagedError(
+            f"these cells make no cost table: {'; '.join(beyond)}",
+            remedy="look for times in another unit than milliseconds, or for layouts of a few tokens",
+            gaps=tuple(beyond),
+        )
+    return table
 
 
 def table_sha256(table: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from orchestrate import __version__
 from orchestrate.analysis.admission import admission
 from orchestrate.analysis.certificate import CertificateInputs, Shipped, certificate_bytes, make_certificate
 from orchestrate.analysis.check import check_certificate
-from orchestrate.analysis.cost_table import TABLES_DIR, CostTable, cost_table_as_json, read_cost_table
+from orchestrate.analysis.cost_table import TABLES_DIR, CostTable, cost_table_as_json, is_table_id, read_cost_table
 from orchestrate.analysis.cost_terms import TERMS
 from orchestrate.analysis.equivalence import collinear_terms, compare_tables
 from orchestrate.analysis.fit import fit_table
@@ -231,7 +231,7 @@ def _shipped_table(shipped: str | None, study: Study) -> CostTable | None:
 
 def _named(table_id: str | None, study: Study, beside: CostTable | None) -> str:
     if table_id is not None:
-        if not table_id.replace("-", "").replace(".", "").replace("_", "").isalnum() or not table_id.isascii():
+        if not is_table_id(table_id):
             raise UsageError(f"not a table id: {table_id!r}", remedy="use letters, digits, dots and dashes")
         return table_id
     if beside is not None:

@@ -1,6 +1,7 @@
 import math
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from orchestrate.analysis.least_squares import starting_point
 from orchestrate.analysis.reduced_cells import read_reduced_cells
 from orchestrate.analysis.search import coordinate_search
 from orchestrate.analysis.selection import SelectionLoss
+from orchestrate.errors import EvidenceDamagedError
 
 
 @settings(max_examples=25, deadline=None)
@@ -96,6 +98,12 @@ def test_a_coefficient_may_become_zero():
 def test_no_positive_start_leaves_everything_zero():
     found, _ = asked(lambda _: 0.0, [0.0, 0.0])
     assert found.coefficients == (0.0, 0.0)
+
+
+def test_a_coefficient_that_no_reader_keeps_exact_is_no_coefficient():
+    assert rounded([9e12] + [0] * 9)["token_per_rank"] == 9 * 10**15
+    with pytest.raises(EvidenceDamagedError, match="token_per_rank is"):
+        rounded([1e14] + [0] * 9)
 
 
 def test_coefficients_are_rounded_once_half_to_even():
