@@ -24,6 +24,7 @@ COMMANDS = {
     "launch": "Run a cell set from plan to closed, verified receipts.",
     "render": "Render SkyPilot tasks and Kubernetes Jobs.",
     "report": "Write a run as one self-contained HTML page.",
+    "review": "Say something of a closed run, by name: a second audit, a hold, a review.",
     "sign": "Sign the closure of a run with a key of yours.",
     "status": "Show runs, where they are and what they found.",
     "teardown": "Give back everything a run may own, and prove it.",

@@ -9,6 +9,7 @@ import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
+from orchestrate.errors import UsageError
 from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import Verification, verify_run
 
@@ -16,7 +17,7 @@ __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("run", metavar="RUN_OR_DIR")
+@click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True)
 @click.option("--expect-closure", metavar="SHA256", help="The newest closure must have this digest.")
 @click.option("--commit", metavar="SHA", help="This commit must have run, with a clean tree (7 or more hex digits).")
 @click.option("--require-passed", is_flag=True, help="The verdict must be passed as well: what a gate needs.")
@@ -25,7 +26,7 @@ __all__ = ["command"]
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
-    run: str,
+    runs: tuple[str, ...],
     expect_closure: str | None,
     commit: str | None,
     keys: tuple[Path, ...],
@@ -34,28 +35,39 @@ def command(
     require_passed: bool,
     as_json: bool,
 ) -> int:
-    """Check that the receipts of a run are whole and that its verdict follows from them, offline.
+    """Check that the receipts of runs are whole and that their verdicts follow from them, offline.
 
-    Exit code 0 says that the receipts hold, 1 that they do not. A failed run whose receipts truly say `failed` holds:
-    add --require-passed where only a pass will do. Without --expect-closure or --require-signature whoever holds the
-    files could have recomputed them all.
+    Several runs hold only if each does; --expect-closure is for one alone. Exit code 0 says that the receipts hold, 1
+    that they do not. A failed run whose receipts truly say `failed` holds: add --require-passed where only a pass will
+    do. Without --expect-closure or --require-signature whoever holds the files could have recomputed them all.
 
     \b
     Example:
       orchestrate verify r20260102-030405-0a1b2c
       orchestrate verify ./fetched-run --expect-closure SHA256 --commit SHA --require-passed --json
     """
-    found = verify_run(
-        locate_run(run, runs_dir),
-        expect_closure=expect_closure,
-        expect_commit=commit,
-        require_passed=require_passed,
-        require_signatures=[public_key(path) for path in keys],
-    )
+    if expect_closure is not None and len(runs) > 1:
+        raise UsageError("--expect-closure is of one run, and several are named", remedy="verify that one by itself")
+    public = [public_key(path) for path in keys]
+    found = [
+        verify_run(
+            locate_run(run, runs_dir),
+            expect_closure=expect_closure,
+            expect_commit=commit,
+            require_passed=require_passed,
+            require_signatures=public,
+        )
+        for run in runs
+    ]
+    holds = all(each.holds for each in found)
     if as_json:
-        say(json.dumps(found.as_json(), sort_keys=True))
-    _explain(found, to_stderr=as_json)
-    return 0 if found.holds else 1
+        trees = [each.as_json() for each in found]
+        say(json.dumps(trees[0] if len(trees) == 1 else {"holds": holds, "runs": trees}, sort_keys=True))
+    for number, each in enumerate(found):
+        if number:
+            say("", err=as_json)
+        _explain(each, to_stderr=as_json)
+    return 0 if holds else 1
 
 
 def _explain(found: Verification, *, to_stderr: bool) -> None:

@@ -18,9 +18,10 @@ from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.receipts.attempts import attempts_of
 from orchestrate.receipts.journal_chain import ATTEMPT_KIND
+from orchestrate.receipts.reviews import Review, measured_verdict, reviewed, reviews_in
 from orchestrate.receipts.statement import Receipt, Stage
 
-__all__ = ["Closed", "announce", "missing_stages", "write_closure"]
+__all__ = ["Closed", "announce", "closure_facts_after", "missing_stages", "write_closure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ def write_closure(
     `why` says why this closure was made. A closure that is there already is superseded, never edited. Raises `OSError`
     or `ReceiptError` when it cannot be written.
     """
-    decision, collected = closed.decision, closed.collected
+    verdict, told = reviewed(closed.decision.verdict, reviews_in(receipts.written))
+    decision = replace(closed.decision, verdict=verdict, reason=told or closed.decision.reason)
+    closed, collected = replace(closed, decision=decision), closed.collected
     gpu_s, cost_usd = _held(plan, receipts)
     before = [receipt for receipt in receipts.written if receipt.stage is Stage.CLOSURE]
     source = plan.tree["source"]
@@ -64,11 +67,7 @@ def write_closure(
         "result": decision.result.label,
         "reason": decision.reason,
         "exit_code": decision.verdict.exit_code,
-        "receipts": [
-            {"stage": receipt.stage.value, "attempt": receipt.attempt, "sha256": receipt.sha256}
-            for receipt in receipts.written
-            if receipt.stage is not Stage.CLOSURE
-        ],
+        "receipts": _listed(receipts),
         "missing": missing_stages(receipts),
         "journal": {"records": len(journal.view.records), "head": journal.head},
         "supersedes": before[-1].sha256 if before else None,
@@ -94,6 +93,24 @@ def write_closure(
     return replace(closed, closure_sha256=sha256)
 
 
+def closure_facts_after(
+    before: Receipt, review: Review, *, receipts: ReceiptWriter, journal: Journal
+) -> dict[str, Any]:
+    """The facts of the closure that states `review` over the closure `before`; all else stays as it was said."""
+    verdict, told = reviewed(measured_verdict(before.facts), [*reviews_in(receipts.written), review])
+    return {
+        **before.facts,
+        "verdict": verdict.label,
+        "exit_code": verdict.exit_code,
+        "reason": told or f"{review.kind} by {review.by}: {review.why}",
+        "receipts": _listed(receipts),
+        "journal": {"records": len(journal.view.records), "head": journal.head},
+        "supersedes": before.sha256,
+        "why": f"{review.kind} by {review.by}",
+        "review": review.as_facts(),
+    }
+
+
 def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
     """Record in the journal that this closure was written, with what `status` shows of it."""
     shown = ("verdict", "test_verdict", "reason", "device", "cells", "gpu_hours_actual", "cost_usd", "teardown")
@@ -106,6 +123,15 @@ def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
         backend=plan.backend,
         **{name: closure.facts.get(name) for name in shown},
     )
+
+
+def _listed(receipts: ReceiptWriter) -> list[dict[str, Any]]:
+    """Every receipt that is no closure, as a closure lists them."""
+    return [
+        {"stage": receipt.stage.value, "attempt": receipt.attempt, "sha256": receipt.sha256}
+        for receipt in receipts.written
+        if receipt.stage is not Stage.CLOSURE
+    ]
 
 
 def missing_stages(receipts: ReceiptWriter) -> list[str]:

@@ -21,6 +21,7 @@ from orchestrate.receipts.claims import not_proven, proven, records_after, uncov
 from orchestrate.receipts.consistency import second_accounts, time_gaps
 from orchestrate.receipts.judgement import contradictions
 from orchestrate.receipts.record import RunRecord, load_record
+from orchestrate.receipts.reviews import measured_verdict, reviewed, reviews_in
 from orchestrate.receipts.signing import PublicKey, SignatureCheck, check_signatures
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.verdict import Verdict
@@ -122,8 +123,9 @@ def verify_record(
     if closure is None:
         problems.append("the run has no closure: it is incomplete")
     else:
-        problems.extend(contradictions(facts, record.stages, record.cells))
-        if facts.get("verdict") == Verdict.PASSED.label:
+        measured = _before_reviews(record, closure, problems)
+        problems.extend(contradictions(measured, record.stages, record.cells))
+        if measured.get("verdict") == Verdict.PASSED.label:
             problems.extend(second_accounts(record, closure))
         problems.extend(_device(record, facts))
         problems.extend(_journal_tail(record, closure))
@@ -153,6 +155,20 @@ def verify_record(
         problems=tuple(problems),
         uncovered=uncovered,
     )
+
+
+def _before_reviews(record: RunRecord, closure: Receipt, problems: list[str]) -> Mapping[str, Any]:
+    """The newest closure's facts as they would be without any review; what the reviews make of them is checked."""
+    reviews = reviews_in(record.receipts)
+    if not reviews:
+        return closure.facts
+    measured = measured_verdict(closure.facts)
+    verdict, _ = reviewed(measured, reviews)
+    if closure.facts.get("verdict") != verdict.label or closure.facts.get("exit_code") != verdict.exit_code:
+        problems.append(
+            f"with its {len(reviews)} reviews the verdict is {verdict}, not {closure.facts.get('verdict')!r}"
+        )
+    return {**closure.facts, "verdict": measured.label, "exit_code": measured.exit_code}
 
 
 def _identity(record: RunRecord) -> list[str]:

@@ -263,6 +263,12 @@ class RunBuilder:
         return {
             "verdict": verdict.label,
             "test_verdict": verdict.label,
+            "result": verdict.label,
+            "teardown": {
+                "confirmed": "census" in stages or not stages & {"acquire", "run"},
+                "remaining": [],
+                "unknown": [],
+            },
             "reason": "a cell failed" if self.failed_cells else "",
             "exit_code": verdict.exit_code,
             "receipts": self.listed.copy(),

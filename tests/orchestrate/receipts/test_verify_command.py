@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrate.cli import cli
-from orchestrate.errors import RunNotFoundError
+from orchestrate.errors import RunNotFoundError, UsageError
 
 
 @dataclass
@@ -98,3 +98,19 @@ def test_nobody_who_reads_and_a_full_disk_leave_the_exit_code_alone(builder, fla
             command = [sys.executable, "-m", "orchestrate", "verify", str(run_dir), *flags]
             assert subprocess.run(command, stdout=out, stderr=err, check=False).returncode == (0 if good else 1)
     os.close(closed)
+
+
+def test_several_runs_hold_only_if_each_does(builder, verify):
+    first, second = builder().build(), builder("r20260102-030405-ffffff", run_id="r20260102-030405-ffffff").build()
+    both = verify(first, second, "--json")
+    assert both.code == 0
+    assert json.loads(both.stdout)["holds"] is True
+    (second / "plan.json").unlink()
+    both = verify(first, second, "--json")
+    assert both.code == 1
+    assert [run["holds"] for run in json.loads(both.stdout)["runs"]] == [True, False]
+
+
+def test_an_expected_closure_is_of_one_run(builder, verify):
+    with pytest.raises(UsageError, match="of one run"):
+        verify(builder().build(), "x/y", "--expect-closure", "0" * 64)
