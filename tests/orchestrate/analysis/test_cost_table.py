@@ -33,7 +33,7 @@ def test_the_shipped_table_is_read(edited):
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True, None, 2**53, 2**60])
 def test_a_coefficient_that_is_none_or_that_no_reader_keeps_is_refused(edited, value):
-    with pytest.raises(UsageError, match="milli_us.gdn_level"):
+    with pytest.raises(UsageError, match=r"milli_us\.gdn_level"):
         read_cost_table(edited(lambda one: one["milli_us"].update(gdn_level=value)))
 
 
