@@ -27,7 +27,7 @@ __all__ = ["KILL_AFTER_S", "Names", "Wanted", "accelerators_of", "digest_of", "o
 KILL_AFTER_S = 30
 """How long the payload has between SIGTERM and SIGKILL: `KILL_AFTER_S` of the template."""
 
-_KNOWN_ENVIRONMENT = frozenset({"CELL_SET", "RUN_ID", "REPEAT", "SCHEDULE", "CORPUS", "CORPUS_SHA256"})
+_KNOWN_ENVIRONMENT = frozenset({"CELL_SET", "RUN_ID", "REPEAT", "SCHEDULE", "CELL_KEYS", "CORPUS", "CORPUS_SHA256"})
 _SEAL_S = 10
 _LEAST_WAIT_S, _MOST_WAIT_S = 30.0, 600.0
 
@@ -160,6 +160,7 @@ def wanted(
         groups=tuple(known[variables[0]].replace(",", " ").split()) if variables else None,
         repeat=int(known.get("REPEAT", "8")),
         schedule=known.get("SCHEDULE", "fixed"),
+        cell_keys=tuple(known["CELL_KEYS"].split()) if "CELL_KEYS" in known else None,
         slots=accelerators.count if request.device != "cpu" else request.ranks,
         deadline_s=math.ceil(request.deadline_s),
         reserve_s=math.ceil(reserve_s),

@@ -18,7 +18,7 @@ from orchestrate.render.templates import harness_dir
 __all__ = ["SkySettings"]
 
 PROVISION_TIMEOUT_S = 600.0
-_OF_EVERY_RUN = frozenset({"CELL_SET", "RUN_ID", "REPEAT", "CORPUS", "CORPUS_SHA256"})
+_OF_EVERY_RUN = frozenset({"CELL_SET", "RUN_ID", "REPEAT", "SCHEDULE", "CELL_KEYS", "CORPUS", "CORPUS_SHA256"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ class SkySettings:
                 group_variable=variable,
                 groups=groups,
                 repeat=int(environment.get("REPEAT", "8")),
+                schedule=environment.get("SCHEDULE", "fixed"),
+                cell_keys=tuple(environment["CELL_KEYS"].split()) if "CELL_KEYS" in environment else None,
                 slots=None if request.device == "cpu" else self.accelerators.count,
                 deadline_s=int(request.deadline_s),
                 reserve_s=int(request.reserve_s),
