@@ -65,7 +65,7 @@ def fit(pod_spec: Tree, nodes: Sequence[Tree]) -> Fit:
     gpu = gpu_resource(asked)
     chosen = tuple(node for node in nodes if _selected(pod_spec, node))
     large = [node for node in chosen if not _lacks(asked, node)]
-    if not chosen or (gpu in asked and all(_allocatable(node, gpu) == 0 for node in chosen)):
+    if not chosen or (asked.get(gpu) and all(_allocatable(node, gpu) == 0 for node in chosen)):
         return _no_kind(pod_spec, asked, gpu, nodes, chosen)
     if not large:
         best = min(chosen, key=lambda node: (len(_lacks(asked, node)), -_allocatable(node, gpu)))

@@ -82,13 +82,14 @@ def command(
     surveyors, refused, not_looked = _open(names, {key: value for key, value in settings.items() if value}, place)
     wanted = Filter(run_id, owner, None if older_than is None else float(older_than))
     local_runs = any(surveyor.name == "local" for surveyor in surveyors)
-    plan = plan_audit(surveyors, runs_dir, wanted, utc_now(), local_runs=local_runs)
+    recovery = recovery_for("audit")
+    plan = plan_audit(surveyors, runs_dir, wanted, utc_now(), local_runs=local_runs, look=recovery.look)
     unknown = (*refused, *plan.unknown)
     told = True
     if not as_json:
         told = _tell(_plan_lines(plan, unknown, not_looked, run_id, reap=reap))
     done: list[Finding] = []
-    for finding in apply(plan, recovery_for("audit")) if reap else plan.findings:
+    for finding in apply(plan, recovery) if reap else plan.findings:
         done.append(finding)
         if finding.outcome and not as_json:
             told = _tell([f"{clean(finding.run_id)}: {clean(finding.outcome)}", *_left_lines(finding)]) and told
@@ -178,6 +179,7 @@ def _finding_lines(finding: Finding, *, reap: bool) -> Iterable[str]:
         yield from (f"          {clean(item)}" for item in each.resources.items)
     if finding.action is Action.REMOVE_HUSK:
         yield from (f"        {clean(item)}" for item in finding.items)
+    yield from (f"        {clean(item)}" for item in finding.seen)
     does = f"{finding.action}{'' if reap else ' with --reap'}"
     yield f"        -> {'nothing is done' if finding.action is Action.NONE else does}"
 

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from orchestrate.backends.protocol import Look
 from orchestrate.backends.survey import OwnedResources, Surveyor
 from orchestrate.clock import from_wire
 from orchestrate.errors import OrchestrateError
@@ -72,7 +73,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something of ours. `outcome` is empty until a reap acted; `left` is what it could not remove."""
+    """Something of ours.
+
+    `held` is what surveyors found of it, `seen` what a look with the knowledge of its own journal found besides.
+    `outcome` is empty until a reap acted; `left` is what it could not remove.
+    """
 
     run_id: str
     owner: str
@@ -83,14 +88,16 @@ class Finding:
     because: str
     run: RunDirectory | None = None
     held: tuple[Held, ...] = ()
+    seen: tuple[str, ...] = ()
     outcome: str = ""
     left: tuple[str, ...] = ()
 
     @property
     def items(self) -> tuple[str, ...]:
         """What there is, part by part, in words."""
-        found = tuple(chain.from_iterable(each.resources.items for each in self.held))
-        return (f"folder {self.run.path}",) if self.action is Action.REMOVE_HUSK and self.run is not None else found
+        if self.action is Action.REMOVE_HUSK and self.run is not None:
+            return (f"folder {self.run.path}",)
+        return (*chain.from_iterable(each.resources.items for each in self.held), *self.seen)
 
     @property
     def gpus(self) -> int | None:
@@ -141,11 +148,19 @@ class AuditPlan:
 
 
 def plan_audit(
-    surveyors: Sequence[Surveyor], runs_dir: Path, wanted: Filter, now: datetime, *, local_runs: bool
+    surveyors: Sequence[Surveyor],
+    runs_dir: Path,
+    wanted: Filter,
+    now: datetime,
+    *,
+    local_runs: bool,
+    look: Callable[[RunDirectory], Look],
 ) -> AuditPlan:
     """Look everywhere and decide about each finding, without changing anything.
 
-    With `local_runs` every run of `runs_dir` is looked at; without, only those that a surveyor found something of.
+    With `local_runs` every run of `runs_dir` is looked at; without, only those that a surveyor found something of. A
+    closed run that is named gets a `look` with all that its journal knows: marks as weak as a pid in a file's name are
+    known there alone.
     """
     held: dict[str, list[Held]] = defaultdict(list)
     looked: list[str] = []
@@ -166,7 +181,9 @@ def plan_audit(
         count += 1
         if head.run.run_id == wanted.run_id:
             known.add(head.run.run_id)
-        finding = _about_run(head, tuple(held.pop(head.run.run_id, ())), now)
+        seen, untold = _looked_at(head, look) if head.run.run_id == wanted.run_id else ((), ())
+        unknown.extend(untold)
+        finding = _about_run(head, tuple(held.pop(head.run.run_id, ())), seen, now)
         if finding is not None and wanted.wants(finding):
             findings.append(finding)
             if head.state is RunState.DAMAGED:
@@ -243,7 +260,22 @@ def _touched_since_closed(head: RunHead) -> bool:
     return head.run.journal.stat().st_mtime > closed_s + _CLOSING_S
 
 
-def _about_run(head: RunHead, held: tuple[Held, ...], now: datetime) -> Finding | None:
+def _looked_at(head: RunHead, look: Callable[[RunDirectory], Look]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is left of a closed run by the knowledge of its own journal, and what could not be asked."""
+    if head.state is not RunState.CLOSED:
+        return (), ()
+    try:
+        found = look(head.run)
+    except (OSError, OrchestrateError) as error:
+        cause = error.cause if isinstance(error, OrchestrateError) else str(error)
+        return (), (f"run {head.run.run_id} can not be looked at: {cause}",)
+    return (
+        tuple(f"{resource.kind} {resource.id}" for resource in found.remaining),
+        tuple(f"run {head.run.run_id}: {text}" for text in found.unknown),
+    )
+
+
+def _about_run(head: RunHead, held: tuple[Held, ...], seen: tuple[str, ...], now: datetime) -> Finding | None:
     action, because = Action.NONE, ""
     match head.state:
         case RunState.LIVE:
@@ -253,10 +285,11 @@ def _about_run(head: RunHead, held: tuple[Held, ...], now: datetime) -> Finding 
         case RunState.DAMAGED:
             action, because = Action.CLOSE, head.problem
         case RunState.CLOSED:
-            if not held and head.verdict != "teardown-unconfirmed":
+            if not held and not seen and head.verdict != "teardown-unconfirmed":
                 return None
             action = Action.LOOK_AGAIN
-            because = "it is closed, but something of it is there" if held else "its teardown was never confirmed"
+            there = bool(held or seen)
+            because = "it is closed, but something of it is there" if there else "its teardown was never confirmed"
     return Finding(
         run_id=head.run.run_id,
         owner=head.owner,
@@ -267,6 +300,7 @@ def _about_run(head: RunHead, held: tuple[Held, ...], now: datetime) -> Finding 
         because=because,
         run=head.run,
         held=held,
+        seen=tuple(text for text in seen if text not in chain.from_iterable(each.resources.items for each in held)),
     )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_of
 from orchestrate.backends.process_table import boot_id, identity_of
-from orchestrate.backends.protocol import Backend, Fact
+from orchestrate.backends.protocol import Backend, Fact, Look
+from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import JournalDamagedError
 from orchestrate.lifecycle.attempts import Attempt, attempt_of
 from orchestrate.lifecycle.census import take_census
 from orchestrate.lifecycle.closing import Closing, Narrator
 from orchestrate.lifecycle.closure import Closed, announce
-from orchestrate.lifecycle.journal import Journal, JournalView, Observer
+from orchestrate.lifecycle.journal import Journal, JournalView, Observer, read_journal
 from orchestrate.lifecycle.outcome import Ended, Ending
 from orchestrate.lifecycle.plan import Plan, read_plan
 from orchestrate.lifecycle.recording import ReceiptWriter
@@ -90,6 +91,18 @@ class Recovery:
             return closing.close_again(before)
         finally:
             journal.close()
+
+    def look(self, run: RunDirectory) -> Look:
+        """Look once for everything that the newest attempt may own, with all that its journal knows; changes nothing.
+
+        Nothing is asked about a run that asked for nothing.
+        """
+        plan, view = read_plan(run), read_journal(run.journal)
+        if view.current.last("acquiring") is None:
+            return Look(to_wire(utc_now()), (), (), ())
+        backend = self._open_backend(run, plan, attempt_of(plan, view))
+        backend.recall(facts_of(view.current))
+        return backend.census()
 
     def _open_backend(self, run: RunDirectory, plan: Plan, attempt: Attempt) -> Backend:
         place = BackendPlace(self.temp_base, self.home, self.environ, run.path.parent)

@@ -165,6 +165,25 @@ def test_a_damaged_journal_is_told_and_what_the_run_left_is_ended_all_the_same(b
     assert not list(bed.temp.glob(f"orchestrate-{run.run_id}-*"))
 
 
+def test_what_only_the_journal_of_a_closed_run_tells_is_found_when_the_run_is_named(bed):
+    run = bed.launch()
+    run.wait_until_up()
+    pid = run.family("rank")[0]
+    run.process.send_signal(signal.SIGINT)
+    assert run.gone()["teardown"]["confirmed"]
+    late = Path(f"/dev/shm/torch_{pid}_{secrets.randbits(30)}")
+    late.touch()
+    try:
+        code, findings = audit(bed, "--run", run.run_id, runs_dir=run.runs_dir)
+        assert (code, findings[run.run_id]["action"]) == (1, "look-again")
+        assert any(str(late) in item for item in findings[run.run_id]["items"])
+        code, findings = audit(bed, "--run", run.run_id, "--reap", runs_dir=run.runs_dir)
+        assert (code, late.exists()) == (0, False)
+        assert audit(bed, "--run", run.run_id, runs_dir=run.runs_dir) == (0, {})
+    finally:
+        late.unlink(missing_ok=True)
+
+
 def test_teardown_asks_a_living_owner_and_waits_for_it(bed):
     run = bed.launch()
     run.wait_until_up()

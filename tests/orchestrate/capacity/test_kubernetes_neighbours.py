@@ -221,6 +221,11 @@ class TestScheduling:
     def test_a_larger_node_that_only_lacks_memory_never_fits(self):
         assert why(self.seen(node(memory="2Gi"))) is Reason.NEVER_FITS
 
+    def test_a_pod_that_asks_for_no_gpu_fits_a_node_without_any(self):
+        waiting = unschedulable()
+        waiting["spec"] = job(gpus=0)["spec"]["template"]["spec"]
+        assert why(Seen(job(gpus=0), pods=(waiting,), nodes=(node(gpus=0),))) is Reason.NOTHING_FREE
+
     def test_another_kind_of_gpu_is_not_the_kind(self):
         selector = {"nvidia.com/gpu.product": "NVIDIA-H200"}
         assert why(self.seen(node(product="NVIDIA-A100"), nodeSelector=selector)) is Reason.UNKNOWN_KIND

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from orchestrate.backends.protocol import Look, Resource
 from orchestrate.backends.survey import OwnedResources, Survey
 from orchestrate.clock import to_wire
+from orchestrate.errors import RunsDirError
 from orchestrate.lifecycle.audit import Action, Filter, apply, plan_audit
 from orchestrate.lifecycle.journal import Journal, is_chained
 from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
@@ -60,6 +62,10 @@ class Recovery:
         self.asked.append(("look-again", run.run_id, why))
 
 
+def nothing_there(_run):
+    return Look("", (), (), ())
+
+
 @pytest.fixture
 def provider():
     return Provider()
@@ -67,9 +73,9 @@ def provider():
 
 @pytest.fixture
 def plan(tmp_path, provider):
-    def make(*, local_runs=False, surveyors=None, **wanted):
+    def make(*, local_runs=False, surveyors=None, look=nothing_there, **wanted):
         surveyors = [provider] if surveyors is None else surveyors
-        return plan_audit(surveyors, tmp_path / "runs", Filter(**wanted), NOW, local_runs=local_runs)
+        return plan_audit(surveyors, tmp_path / "runs", Filter(**wanted), NOW, local_runs=local_runs, look=look)
 
     return make
 
@@ -163,7 +169,7 @@ def test_what_can_not_be_taken_is_left(tmp_path):
     stubborn = Provider(refuses=("r1",))
     stubborn.hold("r1", expires_at=PAST)
     stubborn.hold("r2", expires_at=PAST)
-    found = plan_audit([stubborn], tmp_path, Filter(), NOW, local_runs=False)
+    found = plan_audit([stubborn], tmp_path, Filter(), NOW, local_runs=False, look=nothing_there)
     done = {finding.run_id: finding for finding in apply(found, Recovery())}
     assert done["r1"].outcome.startswith("not all could be ended")
     assert done["r2"].left == ()
@@ -171,7 +177,9 @@ def test_what_can_not_be_taken_is_left(tmp_path):
 
 def test_a_question_without_an_answer_is_unknown_and_never_absence(tmp_path):
     dark = Provider(unknown=("jobs: 503",))
-    assert plan_audit([dark], tmp_path, Filter(), NOW, local_runs=False).unknown == ("k8s: jobs: 503",)
+    assert plan_audit([dark], tmp_path, Filter(), NOW, local_runs=False, look=nothing_there).unknown == (
+        "k8s: jobs: 503",
+    )
 
 
 def test_gpu_hours_are_told_where_they_are_known(plan, provider):
@@ -235,6 +243,30 @@ class TestWithRunDirectories:
         assert actions(plan(local_runs=True)) == {}
         provider.hold("r1")
         assert actions(plan()) == {"r1": Action.LOOK_AGAIN}
+
+    def test_a_closed_run_that_is_named_is_looked_at_with_all_that_its_journal_knows(self, plan, run):
+        run("r1", closed="passed")
+        run("r2", closed="passed")
+        asked = []
+
+        def look(directory):
+            asked.append(directory.run_id)
+            return Look("", (), (Resource("shared-memory", "/dev/shm/torch_7"),), ("ports: no answer",))
+
+        found = plan(local_runs=True, run_id="r1", look=look)
+        assert asked == ["r1"]
+        assert [finding.items for finding in found.findings] == [("shared-memory /dev/shm/torch_7",)]
+        assert actions(found) == {"r1": Action.LOOK_AGAIN}
+        assert found.unknown == ("run r1: ports: no answer",)
+        assert plan(local_runs=True, look=look).findings == ()
+
+    def test_a_named_run_that_can_not_be_looked_at_is_unknown(self, plan, run):
+        run("r1", closed="passed")
+
+        def look(_directory):
+            raise RunsDirError("no plan", remedy="restore it")
+
+        assert plan(local_runs=True, run_id="r1", look=look).unknown == ("run r1 can not be looked at: no plan",)
 
     def test_runs_that_nothing_was_found_of_are_only_read_for_the_local_backend(self, plan, run):
         run("r1")
