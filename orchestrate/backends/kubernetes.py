@@ -59,10 +59,10 @@ def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: Backe
     return KubernetesBackend(ownership, settings, lambda context: connect(context, place.environ))
 
 
-def open_surveyor(settings: Mapping[str, Any], place: BackendPlace | None = None) -> KubernetesSurveyor:
+def open_surveyor(settings: Mapping[str, Any], place: BackendPlace) -> KubernetesSurveyor:
     """What an audit asks. Raises `UnsatisfiableError` where no cluster is configured."""
     context = settings.get("context")
-    transport = connect(None if context is None else str(context), None if place is None else place.environ)
+    transport = connect(None if context is None else str(context), place.environ)
     return KubernetesSurveyor(Api(transport), settings.get("namespace"))
 
 

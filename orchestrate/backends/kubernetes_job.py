@@ -236,11 +236,11 @@ def digest_of(message: str | None) -> tuple[str | None, int | None]:
 
 
 def _collect_wait_s(request: Request, settings: Mapping[str, Any]) -> int:
-    """How long the container holds its GPUs for whoever collects the evidence."""
+    """How long the container holds its GPUs for whoever collects the evidence: an outage of the API may last."""
     chosen = settings.get("collect_wait_s")
     if chosen is not None:
         return int(chosen)
-    return int(min(300.0, max(30.0, request.reserve_s - KILL_AFTER_S - _SEAL_S)))
+    return int(min(300.0, max(30.0, request.reserve_s - KILL_AFTER_S - _SEAL_S, 0.05 * request.deadline_s)))
 
 
 def _corpus(request: Request, settings: Mapping[str, Any]) -> Corpus | None:

@@ -131,7 +131,8 @@ def test_a_job_unpacks_the_harness_and_passes_the_exit_code_on(tmp_path, python,
 
 def test_a_job_whose_harness_is_not_the_one_named_runs_nothing(tmp_path, python):
     answer = run_job(tmp_path, python(), HARNESS_SHA256=hashlib.sha256(b"other").hexdigest())
-    assert answer.returncode != 0
+    assert answer.returncode == 5  # infrastructure
+    assert "did not arrive whole" in answer.stderr
     assert not (tmp_path / "called").exists()
     assert not (tmp_path / "tmp" / "harness").exists()
 
