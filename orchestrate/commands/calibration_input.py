@@ -14,9 +14,11 @@ from orchestrate.analysis.gaps import Gap
 from orchestrate.analysis.measured import Execution
 from orchestrate.analysis.reduced_cells import InputCell, read_reduced_cells
 from orchestrate.analysis.study import DEFAULT_REPEAT, Selection, Study, make_study
+from orchestrate.cells.cell import slug
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.calibration_expected import Expectation, expectation
 from orchestrate.errors import UsageError
+from orchestrate.receipts.attempts import evidence_folder
 from orchestrate.receipts.canonical import sha256_hex
 from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.statement import Stage
@@ -155,7 +157,7 @@ def read_study(
     records = [load_record(run) for run in runs]
     expecting = expectation(manifest, cell_sets, records, evidence=bool(evidence or runs))
     inputs, gaps, files = _read_files(
-        cells, _evidence_files(evidence, runs), execution, expecting, racing=schedule == "racing"
+        cells, _evidence_files(evidence, records), execution, expecting, racing=schedule == "racing"
     )
     expected = expecting.of(inputs)
     receipts, wrong = _receipts(records, files)
@@ -207,10 +209,13 @@ def _read_files(
     return inputs, gaps, files
 
 
-def _evidence_files(evidence: tuple[Path, ...], runs: tuple[Path, ...]) -> list[Path]:
-    """The files that the options name, folders by the rows below them in the order of their names."""
+def _evidence_files(evidence: tuple[Path, ...], records: Sequence[RunRecord]) -> list[Path]:
+    """The files that the options name, folders by the rows below them in the order of their names.
+
+    Of a run that was measured in several attempts, each cell's rows are those of the attempt that counts.
+    """
     files: list[Path] = []
-    for path in evidence or tuple(run / "evidence" for run in runs):
+    for path in evidence or tuple(place for record in records for place in _counted(record)):
         if path.is_dir():
             below = sorted(path.rglob(_ROWS))
             if not below:
@@ -221,6 +226,13 @@ def _evidence_files(evidence: tuple[Path, ...], runs: tuple[Path, ...]) -> list[
         else:
             raise UsageError(f"{path} is not there", remedy="name a run directory with its evidence")
     return files
+
+
+def _counted(record: RunRecord) -> list[Path]:
+    if record.evidence_attempts in {(), (1,)}:
+        return [record.run_dir / evidence_folder(1)]
+    counted = sorted((slug(key), attempt) for key, attempt in record.counted.items())
+    return [record.run_dir / evidence_folder(attempt) / "cells" / name / _ROWS for name, attempt in counted]
 
 
 def _read(path: Path) -> bytes:

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.corpus_choice import ChosenCorpus, choose_corpus
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.provider_options import places_of, provider_options, settings_of
+from orchestrate.commands.resuming import chosen_resumption, refuse_beside_resume
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
@@ -27,6 +29,7 @@ from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, Unsa
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Launched, Place
+from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.user import home_folder, user_name
@@ -60,6 +63,8 @@ def default_owner() -> str:
               help="The owner that every resource of the run names.")  # fmt: skip
 @click.option("--wait", type=click.FloatRange(min=0, max=10080), metavar="MINUTES", default=0.0,
               help="Ask again for so long where nothing is free.  [default: ask once]")  # fmt: skip
+@click.option("--resume", metavar="RUN",
+              help="Measure what is missing in a closed run, as a further attempt of its plan.")  # fmt: skip
 @provider_options
 @RUNS_DIR_OPTION
 @click.option(
@@ -77,6 +82,7 @@ def command(
     max_gpu_hours: float | None,
     owner: str,
     wait: float,
+    resume: str | None,
     runs_dir: Path,
     *,
     json_wanted: bool,
@@ -92,17 +98,35 @@ def command(
       orchestrate launch
       orchestrate launch --cell-set text --groups 1,4 --repeat 4 --deadline 20m
       orchestrate launch --json | jq -r .verdict
+      orchestrate launch --resume latest
       orchestrate launch --backend sky --infra slurm/CLUSTER --cell-set ellavox --corpus PATH --corpus-sha256 SHA256
       orchestrate launch --backend sky --any-of k8s/CONTEXT,slurm/CLUSTER --cell-set main --wait 30
       orchestrate launch --backend k8s --namespace TEAM --cell-set main --image NAME@sha256:DIGEST --deadline 2h
     """
+    progress = ConsoleProgress(sys.stderr)
+    if resume is not None:
+        refuse_beside_resume(click.get_current_context())
+        chosen_run = chosen_resumption(resume, runs_dir, corpus, corpus_sha256)
+        return _run(
+            lambda: Resume(
+                run=chosen_run.run,
+                place=_place(runs_dir),
+                narrator=progress,
+                deadline_s=None if deadline is None else float(deadline),
+                corpus=chosen_run.corpus,
+                wait_s=wait * 60,
+                max_gpu_hours=max_gpu_hours,
+            ),
+            chosen_run.expected,
+            progress,
+            json_wanted=json_wanted,
+        )
     selection = selected(cell_set, groups, default="smoke")
     deadline_s = PROVIDERS[backend].default_deadline_s if deadline is None else deadline
     chosen = _corpus(backend, selection, corpus, corpus_sha256)
-    settings = settings_of(backend, given, selection, deadline_s, chosen.settings)
-    progress = ConsoleProgress(sys.stderr)
-    try:
-        launched = Launch(
+    settings, places = settings_of(backend, given, selection, deadline_s, chosen.settings), places_of(backend, given)
+    return _run(
+        lambda: Launch(
             selection=selection,
             repeat=repeat,
             schedule=schedule,
@@ -112,20 +136,30 @@ def command(
             narrator=progress,
             backend=backend,
             settings=settings,
-            places=places_of(backend, given),
+            places=places,
             wait_s=wait * 60,
             corpus=chosen.corpus,
             max_gpu_hours=max_gpu_hours,
-        ).start()
+        ),
+        len(selection.cells),
+        progress,
+        json_wanted=json_wanted,
+    )
+
+
+def _run(prepare: Callable[[], Launch | Resume], expected: int, progress: ConsoleProgress, *, json_wanted: bool) -> int:
+    """Run it, tell what came of it, and return the exit code."""
+    try:
+        launched = prepare().start()
     except (NotRunError, UnsatisfiableError) as error:
         if json_wanted:
-            say(json.dumps(_refused_as_json(error, len(selection.cells)), sort_keys=True))
+            say(json.dumps(_refused_as_json(error, expected), sort_keys=True))
         say(f"error: {error.cause}\nremedy: {error.remedy}", err=True)
         return error.exit_code
     finally:
         progress.close()
     if json_wanted:
-        say(json.dumps(launched_as_json(launched, len(selection.cells)), sort_keys=True))
+        say(json.dumps(launched_as_json(launched, expected), sort_keys=True))
     if launched.run is None or launched.closed is None:
         say(f"stopped by {launched.stopped_by} before anything was made", err=True)
         return Verdict.CANCELLED.exit_code

@@ -5,68 +5,33 @@ This is where the parts are put together; each of them is told what it needs and
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_of
-from orchestrate.backends.process_table import become_subreaper
-from orchestrate.backends.protocol import Backend, Ownership
+from orchestrate.backends.catalogue import provider_of
+from orchestrate.backends.protocol import Ownership
 from orchestrate.cells.cell_set import Selection
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import UnsatisfiableError
 from orchestrate.lifecycle.attempts import Attempt
 from orchestrate.lifecycle.closing import Narrator
-from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.deadline import Deadline
+from orchestrate.lifecycle.driving import Driver, Launched, Place, still_to_do
 from orchestrate.lifecycle.journal import Journal, Observer
 from orchestrate.lifecycle.plan import Corpus, Plan, make_plan
-from orchestrate.lifecycle.recording import ReceiptWriter
-from orchestrate.lifecycle.recovery import redactions, self_facts
-from orchestrate.lifecycle.run_directory import RunDirectory, RunLock, new_run_id, new_token, prepare_run
+from orchestrate.lifecycle.recovery import self_facts
+from orchestrate.lifecycle.run_directory import new_run_id, new_token, prepare_run
 from orchestrate.lifecycle.signals import StopSignals
 from orchestrate.lifecycle.source import read_source
 from orchestrate.lifecycle.supervisor import Supervisor
 
 __all__ = ["Launch", "Launched", "Place"]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run is launched from.
-
-    Attributes:
-        runs_dir: the runs directory.
-        temp_base: where temporary folders are made.
-        home: the home folder, which no receipt may name; None where there is none.
-        harness: the folder of the harness package.
-        build_record: the file in which a wheel keeps the commit it was built from.
-        environ: the environment of this process.
-    """
-
-    runs_dir: Path
-    temp_base: Path
-    home: Path | None
-    harness: Path
-    build_record: Path
-    environ: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """What came of a launch; `run`, `plan` and `closed` are None when a signal came before anything was made."""
-
-    run: RunDirectory | None
-    plan: Plan | None
-    closed: Closed | None
-    stopped_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +72,48 @@ class Launch:
         Raises before anything is made: `NotRunError` for a deadline without room, `RunsDirError`, `UsageError`,
         `UnsatisfiableError` for more GPU hours than allowed.
         """
-        waiting: list[Supervisor] = []
-
-        def still_to_do() -> str:
-            return waiting[0].still_to_do() if waiting else "getting ready to stop"
-
-        with StopSignals(still_to_do) as signals:
+        driven: list[Supervisor] = []
+        driver = self._driver()
+        with StopSignals(lambda: still_to_do(driven)) as signals:
             started = self.clock()
             owned = self._ownership()
             settings = {**self.settings, **self.places[0]}
-            reserve_s = self._open_backend(owned, settings).teardown_reserve_s
-            reserve_s = reserve_s if self.reserve_s is None else self.reserve_s
+            needed_s = driver.open_backend(self.backend, owned, settings).teardown_reserve_s
+            reserve_s = needed_s if self.reserve_s is None else self.reserve_s
             deadline = Deadline.start(self.deadline_s, reserve_s, self.clock, started=started)
-            token = owned.token
             plan = self._plan(owned, deadline)
             if signals.first is not None:
                 return Launched(None, None, None, signals.first)
             run, lock = prepare_run(
-                self.place.runs_dir, plan.run_id, token, plan.data, lambda path: self._begin(path, plan)
+                self.place.runs_dir, plan.run_id, owned.token, plan.data, lambda path: self._begin(path, plan)
             )
-            lifeline = os.pipe()
-            journal = Journal(run.journal, observer=self.observer, on_disk_full=run.free_reserve, now=self.now)
             try:
-                supervisor = self._supervisor(run, plan, token, journal, deadline, signals, lifeline)
-                waiting.append(supervisor)
-                closed = supervisor.launch()
+                closed = driver.drive(
+                    run,
+                    plan,
+                    Attempt.first(plan),
+                    driver.journal(run),
+                    token=owned.token,
+                    deadline=deadline,
+                    wait_s=self.wait_s,
+                    signals=signals,
+                    driven=driven,
+                )
             finally:
-                self._let_go(journal, lock, lifeline)
+                lock.release()
             return Launched(run, plan, closed, signals.first)
+
+    def _driver(self) -> Driver:
+        return Driver(
+            place=self.place,
+            narrator=self.narrator,
+            corpus=self.corpus,
+            payload=self.payload,
+            first_pause_s=self.first_pause_s,
+            observer=self.observer,
+            now=self.now,
+            clock=self.clock,
+        )
 
     def _ownership(self) -> Ownership:
         now = self.now()
@@ -142,17 +121,6 @@ class Launch:
         lasts_s = self.deadline_s + provider_of(self.backend).expiry_slack_s
         expires_at = to_wire(now + timedelta(seconds=lasts_s))
         return Ownership(run_id, new_token(), self.owner, expires_at, self.place.runs_dir / run_id)
-
-    def _open_backend(self, owned: Ownership, settings: Mapping[str, Any]) -> Backend:
-        place = BackendPlace(
-            temp_base=self.place.temp_base,
-            home=self.place.home,
-            environ=self.place.environ,
-            runs_dir=self.place.runs_dir,
-            payload=self.payload,
-            adopts_orphans=become_subreaper(),
-        )
-        return open_backend(self.backend, owned, settings, place)
 
     def _plan(self, owned: Ownership, deadline: Deadline) -> Plan:
         plan = make_plan(
@@ -193,41 +161,3 @@ class Launch:
             )
         finally:
             journal.close()
-
-    def _supervisor(
-        self,
-        run: RunDirectory,
-        plan: Plan,
-        token: str,
-        journal: Journal,
-        deadline: Deadline,
-        signals: StopSignals,
-        lifeline: tuple[int, int],
-    ) -> Supervisor:
-        return Supervisor(
-            run=run,
-            plan=plan,
-            attempt=Attempt.first(plan),
-            journal=journal,
-            receipts=ReceiptWriter(run, plan, journal, redactions(token, self.place.home)),
-            open_backend=lambda each: self._open_backend(each.ownership(plan, run, token), each.settings(plan)),
-            corpus=self.corpus,
-            deadline=deadline,
-            admission_end=deadline.started + self.wait_s,
-            first_pause_s=self.first_pause_s,
-            signals=signals,
-            narrator=self.narrator,
-            lifeline_fds=lifeline,
-            environ=self.place.environ,
-            harness=self.place.harness,
-            now=self.now,
-            clock=self.clock,
-        )
-
-    @staticmethod
-    def _let_go(journal: Journal, lock: RunLock, lifeline: tuple[int, int]) -> None:
-        with suppress(OSError):
-            journal.close()
-        for fd in lifeline:
-            os.close(fd)
-        lock.release()

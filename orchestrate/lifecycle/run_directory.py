@@ -101,6 +101,14 @@ class RunDirectory:
         """The ownership token."""
         return self.token.read_text("ascii").strip()
 
+    def keep_reserve(self) -> None:
+        """Reserve the room; `OSError` where the disk has none."""
+        fd = os.open(self.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+        finally:
+            os.close(fd)
+
     def free_reserve(self) -> None:
         """Give the reserved room back to the disk."""
         self.reserve.unlink(missing_ok=True)
@@ -181,11 +189,7 @@ def prepare_run(
         raise _refused(runs_dir, error) from error
     try:
         lock = RunLock.take(making, wait_s=1.0)
-        fd = os.open(making.reserve, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(fd, 0, RESERVE_BYTES)
-        finally:
-            os.close(fd)
+        making.keep_reserve()
         _write_durably(making.token, token.encode() + b"\n")
         _write_durably(making.plan, plan)
         begin(making.journal)

@@ -53,6 +53,7 @@ class Supervisor:
         corpus: the private corpus, where it lies on this machine.
         admission_end: until when (by `clock`) refused places are asked again.
         first_pause_s: the pause before the second round of asking.
+        why: what the closure says about its reason for being.
         lifeline_fds: read and write end of the node's lifeline. The node gets the read end; the write end is held by
             this process and the warden alone.
         harness: the folder of the harness package, whose files are pinned.
@@ -73,6 +74,7 @@ class Supervisor:
     environ: Mapping[str, str]
     harness: Path
     first_pause_s: float = 15.0
+    why: str = "the run ended"
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = time.monotonic
     doing: str = "nothing yet"
@@ -95,6 +97,7 @@ class Supervisor:
             pins=lambda: pin_files(self.harness),
             pause=watch.pause,
             narrator=self.narrator,
+            why=self.why,
             now=self.now,
         )
         self.receipts.begin_attempt(self.attempt.number)

@@ -18,6 +18,8 @@ from orchestrate.cells.cell_set import select
 from orchestrate.commands.launch import exit_code_of, launched_as_json
 from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.launching import Launch, Place
+from orchestrate.lifecycle.resuming import Resume
+from orchestrate.lifecycle.run_directory import find_run
 from orchestrate.report.console import ConsoleProgress
 
 
@@ -42,6 +44,20 @@ class Striker:
                 time.sleep(0.02)
 
 
+def start(options, common):
+    if options.resume:
+        return Resume(run=find_run(options.runs_dir, options.resume), **common)
+    return Launch(
+        selection=select("smoke", None, {}),
+        repeat=2,
+        owner="tester@bed",
+        backend=options.backend,
+        settings={} if options.backend == "local" else {"accelerators": "H200:4"},
+        places=tuple({"namespace": name} for name in options.namespaces or ()) or ({},),
+        **common,
+    )
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("runs_dir", type=Path)
@@ -57,42 +73,37 @@ def main():
     parser.add_argument("--namespaces", nargs="+")
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--first-pause", type=float, default=0.2)
+    parser.add_argument("--resume")
     options = parser.parse_args()
-    selection = select("smoke", None, {})
+    common = {
+        "place": Place(
+            runs_dir=options.runs_dir,
+            temp_base=options.temp,
+            home=Path.home(),
+            harness=options.harness,
+            build_record=options.harness / "none",
+            environ=dict(os.environ),
+        ),
+        "narrator": ConsoleProgress(sys.stderr),
+        "payload": (
+            sys.executable,
+            "-S",
+            str(Path(__file__).with_name("stand_in.py")),
+            "--behaviour",
+            options.behaviour,
+        ),
+        "observer": Striker(options),
+        "deadline_s": options.deadline,
+        "reserve_s": options.reserve,
+        "wait_s": options.wait,
+        "first_pause_s": options.first_pause,
+    }
     try:
-        launched = Launch(
-            selection=selection,
-            repeat=2,
-            deadline_s=options.deadline,
-            reserve_s=options.reserve,
-            owner="tester@bed",
-            place=Place(
-                runs_dir=options.runs_dir,
-                temp_base=options.temp,
-                home=Path.home(),
-                harness=options.harness,
-                build_record=options.harness / "none",
-                environ=dict(os.environ),
-            ),
-            narrator=ConsoleProgress(sys.stderr),
-            payload=(
-                sys.executable,
-                "-S",
-                str(Path(__file__).with_name("stand_in.py")),
-                "--behaviour",
-                options.behaviour,
-            ),
-            observer=Striker(options),
-            backend=options.backend,
-            settings={} if options.backend == "local" else {"accelerators": "H200:4"},
-            places=tuple({"namespace": name} for name in options.namespaces or ()) or ({},),
-            wait_s=options.wait,
-            first_pause_s=options.first_pause,
-        ).start()
+        launched = start(options, common).start()
     except OrchestrateError as error:
         print(json.dumps({"error": error.as_json()}))
         return error.exit_code
-    print(json.dumps(launched_as_json(launched, len(selection.cells))))
+    print(json.dumps(launched_as_json(launched, len(select("smoke", None, {}).cells))))
     return 130 if launched.closed is None else exit_code_of(launched.closed)
 
 

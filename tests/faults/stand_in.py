@@ -102,7 +102,8 @@ def node(behaviour, evidence, lifeline):
     evidence.mkdir(exist_ok=True)
     (evidence / "preflight.json").write_text(json.dumps({"schema": "harness.preflight/1", "device": "cpu"}))
     tell(evidence, event="node-started")
-    first = plan["cells"][0]
+    keys = os.environ.get("CELL_KEYS", "").split() or plan["cells"]
+    first = keys[0]
     tell(evidence, event="cell-started", cell=first, phase="load")
     family = spawn(behaviour, "torchrun")
     temp = Path(os.environ["TMPDIR"])
@@ -119,9 +120,16 @@ def node(behaviour, evidence, lifeline):
         if behaviour == "complete" and (temp / "all.up").exists():
             os.killpg(family.pid, signal.SIGKILL)
             family.wait()
-            for key in plan["cells"]:
+            for key in keys:
                 write_rows(evidence, plan, key)
-            finish(evidence, plan, dict.fromkeys(plan["cells"], "complete"), 0)
+            finish(evidence, plan, dict.fromkeys(keys, "complete"), 0)
+        if behaviour == "half" and (temp / "all.up").exists():
+            os.killpg(family.pid, signal.SIGKILL)
+            family.wait()
+            done, lost = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+            for key in done:
+                write_rows(evidence, plan, key)
+            finish(evidence, plan, {**dict.fromkeys(done, "complete"), **dict.fromkeys(lost, "infrastructure")}, 5)
     code = family.returncode
     status = "failed" if code == 1 else "infrastructure"
     finish(evidence, plan, {first: status}, 1 if code == 1 else 5)
