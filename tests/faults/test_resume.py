@@ -162,7 +162,7 @@ def rows_of(run, attempt):
 
 
 def problems_of(run):
-    """What does not hold. Whoever forges a union can recompute digests: each test names a problem that is none of one."""
+    """What does not hold. Digests can be recomputed by whoever forges: each test names another problem."""
     return verify_run(run.path).problems
 
 
@@ -239,3 +239,10 @@ def test_the_stages_of_a_verdict_are_those_of_the_newest_attempt(resumed):
     record = load_record(resumed.path)
     assert record.stages[Stage.RUN]["exit_code"] == 0
     assert next(each for each in record.receipts if each.stage is Stage.RUN).facts["exit_code"] == 5
+
+
+def test_calibrate_reads_each_cell_from_the_attempt_that_counts(bed, resumed):
+    code, out, err = bed.command("calibrate", "fit", "--run", str(resumed.path), "--json")
+    record = load_record(resumed.path)
+    names = [f"{slug(cell.key)}/rows.jsonl" for cell in record.cells]
+    assert all(name in out for name in names), (code, out[-2000:], err[-2000:])

@@ -235,3 +235,26 @@ def test_an_unknown_entry_point_lists_those_that_exist(harness):
 def test_help_names_every_entry_point_and_no_arguments_are_an_error(harness):
     assert all(name in harness("--help").stdout for name in entry_points.ENTRY_POINTS)
     assert harness().returncode == 2
+
+
+def test_cell_keys_narrow_a_selection_to_exactly_the_named_cells_in_the_order_of_the_set():
+    whole = resolve(None, None, {"CELL_SET": "smoke"})
+    keys = [cell.key for cell in whole.cells]
+    wanted = [keys[2], keys[0]]
+    narrowed = resolve(None, None, {"CELL_SET": "smoke", "CELL_KEYS": " ".join(wanted)})
+    assert [cell.key for cell in narrowed.cells] == [keys[0], keys[2]]
+    assert any("CELL_KEYS leaves 2" in note for note in narrowed.notes)
+
+
+def test_cell_keys_that_name_nothing_something_else_or_a_cell_twice_are_refused():
+    key = resolve(None, None, {"CELL_SET": "smoke"}).cells[0].key
+    for text, cause in ((" ", "selects nothing"), (f"{key} {key}", "twice"), ("main", "is not selected")):
+        with pytest.raises(InputError, match=cause):
+            resolve(None, None, {"CELL_SET": "smoke", "CELL_KEYS": text})
+
+
+def test_cell_keys_can_not_reach_beyond_the_selected_groups():
+    cells = load_cell_set("text").cells
+    outside = next(cell.key for cell in cells if cell.group == 4)
+    with pytest.raises(InputError, match="is not selected"):
+        resolve(None, None, {"CELL_SET": "text", "TEXT_GROUPS": "1", "CELL_KEYS": outside})
