@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,34 @@ def test_folder_and_shared_memory_of_one_run_are_one_finding(tmp_path, run_id, s
     assert surveyor.reap(owned) == ()
     assert not path.exists()
     assert not file.exists()
+
+
+def test_a_folder_without_the_mark_or_with_anothers_is_not_ours(tmp_path, run_id):
+    path = folder(tmp_path, run_id)
+    (path / MARKER).unlink()
+    assert of(LocalSurveyor(tmp_path).survey(), run_id) == []
+    (tmp_path / "x").mkdir()
+    other = folder(tmp_path / "x", run_id)
+    mark = json.loads((other / MARKER).read_text())
+    (other / MARKER).write_text(json.dumps({**mark, "run_id": "r20260101-000000-ffffff"}))
+    assert not [owned for owned in LocalSurveyor(tmp_path / "x").survey().owned if str(other) in str(owned.items)]
+
+
+def test_a_process_is_found_by_its_marks_and_is_as_old_as_it_is(tmp_path, run_id):
+    marks = {"ORCHESTRATE_TOKEN": secrets.token_hex(16), "ORCHESTRATE_RUN_ID": run_id, "ORCHESTRATE_OWNER": "ada@ws"}
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}, start_new_session=True) as child:
+        try:
+            surveyor = LocalSurveyor(tmp_path)
+            deadline = time.monotonic() + 20
+            while not (found := of(surveyor.survey(), run_id)) or not found[0].age_s:
+                assert time.monotonic() < deadline
+            (owned,) = found
+            assert owned.items[0].startswith(f"process {child.pid}:")
+            assert (owned.owner, owned.expires_at, owned.run_dir) == ("ada@ws", "", "")
+            assert surveyor.reap(owned) == ()
+            assert not Path(f"/proc/{child.pid}").exists()  # this process is its parent, and has read its end
+        finally:
+            child.kill()
 
 
 def test_what_took_the_place_of_a_file_or_folder_is_left_alone(tmp_path, run_id, shared):

@@ -68,6 +68,7 @@ def test_by_default_only_what_is_configured_is_asked_and_the_rest_is_told(world)
     assert code == 0
     assert list(world.asked) == ["local"]
     assert "looked at  local: everything of local" in out
+    assert "is known" not in out
     assert "not looked at  k8s: no KUBECONFIG" in out
     assert "not looked at  sky: no SKYPILOT_API_SERVER_ENDPOINT" in out
 

@@ -13,7 +13,7 @@ from orchestrate.clock import to_wire
 from orchestrate.errors import RunsDirError
 from orchestrate.lifecycle.audit import Action, Filter, apply, plan_audit
 from orchestrate.lifecycle.journal import Journal, is_chained
-from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
+from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
 
 NOW = datetime(2026, 11, 30, 18, tzinfo=UTC)
 PAST, FUTURE = to_wire(NOW - timedelta(hours=1)), to_wire(NOW + timedelta(hours=1))
@@ -242,7 +242,23 @@ class TestWithRunDirectories:
         run("r1", closed="passed")
         assert actions(plan(local_runs=True)) == {}
         provider.hold("r1")
-        assert actions(plan()) == {"r1": Action.LOOK_AGAIN}
+        (finding,) = plan().findings
+        assert (finding.action, finding.because) == (Action.LOOK_AGAIN, "it is closed, but something of it is there")
+
+    def test_a_closed_run_whose_teardown_was_never_confirmed_is_looked_at_again(self, plan, run):
+        run("r1", closed="teardown-unconfirmed")
+        (finding,) = plan(local_runs=True).findings
+        assert (finding.action, finding.because) == (Action.LOOK_AGAIN, "its teardown was never confirmed")
+
+    def test_a_run_that_was_never_finished_being_made_is_removed_with_its_folder(self, plan, tmp_path):
+        husk = RunDirectory(tmp_path / "runs" / f"{BEING_MADE}r1")
+        husk.path.mkdir(parents=True)
+        husk.lock.touch()
+        found = plan(local_runs=True)
+        assert actions(found) == {"r1": Action.REMOVE_HUSK}
+        assert found.findings[0].items == (f"folder {husk.path}",)
+        list(apply(found, Recovery()))
+        assert not husk.path.exists()
 
     def test_a_closed_run_that_is_named_is_looked_at_with_all_that_its_journal_knows(self, plan, run):
         run("r1", closed="passed")
