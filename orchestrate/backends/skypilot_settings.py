@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrate.backends.protocol import Ownership, Request
+from orchestrate.cells.cell_set import load_cell_set
 from orchestrate.clock import from_wire
 from orchestrate.errors import UsageError
 from orchestrate.render.image import parse_image
@@ -18,7 +19,6 @@ from orchestrate.render.templates import harness_dir
 __all__ = ["SkySettings"]
 
 PROVISION_TIMEOUT_S = 600.0
-_OF_EVERY_RUN = frozenset({"CELL_SET", "RUN_ID", "REPEAT", "SCHEDULE", "CELL_KEYS", "CORPUS", "CORPUS_SHA256"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,9 @@ class SkySettings:
     def render(self, ownership: Ownership, request: Request) -> Rendered:
         """The task of the run, with its caps and marks."""
         environment = request.environment
-        variable = next((name for name in environment if name not in _OF_EVERY_RUN), None)
-        groups = None if variable is None else tuple(environment[variable].replace(",", " ").split())
+        variable = load_cell_set(request.cell_set).group_variable
+        chosen = None if variable is None else environment.get(variable)
+        groups = None if chosen is None else tuple(chosen.replace(",", " ").split())
         return render(
             Template.SKY,
             RenderRequest(

@@ -328,7 +328,7 @@ class Bed:
         self.ownership = Ownership("r20261130-224410-aaaaaa", TOKEN, "ann", EXPIRES, folder)
         self.request = Request(
             cell_set="smoke", cells=("cal-grpo-tiny|tiny-hybrid|L4|tp1|cp4",), device="cpu", ranks=4,
-            environment={"CELL_SET": "smoke", "RUN_ID": self.ownership.run_id, "REPEAT": "2"},
+            environment={"CELL_SET": "smoke", "RUN_ID": self.ownership.run_id, "REPEAT": "2", "SCHEDULE": "fixed"},
             evidence=folder / "evidence", logs=folder / "logs", deadline_s=1800, reserve_s=900,
         )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """A run through SkyPilot, against a server and a scheduler in memory."""
 
+import dataclasses
+
 import pytest
 
 from orchestrate.backends.protocol import Outcome
@@ -245,3 +247,13 @@ def test_a_setting_that_means_nothing_here_is_refused(bed, name):
 
     with pytest.raises(UsageError, match="--sink"):
         bed.backend(**{name: "s3://bucket"})
+
+
+def test_groups_and_schedule_reach_the_node_by_the_sets_own_variable(bed):
+    request = dataclasses.replace(
+        bed.request,
+        cell_set="text",
+        environment={"SCHEDULE": "racing", "TEXT_GROUPS": "1 4", "CELL_SET": "text", "RUN_ID": "r1", "REPEAT": "3"},
+    )
+    envs = bed.backend()._render(request).documents[0].tree["envs"]
+    assert (envs["TEXT_GROUPS"], envs["SCHEDULE"], envs["REPEAT"]) == ("1 4", "racing", "3")

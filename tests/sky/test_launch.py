@@ -1,0 +1,96 @@
+"""Whole runs on a real Slurm: the part of the matrix that every check of the project runs."""
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_the_smoke_set_holds_h200s_runs_on_cpu_and_says_both(bed, launch):
+    """One command, from the request to the closure."""
+    run = launch("--cell-set", "smoke", "--repeat", "2", "--python", bed.python_with_torch())
+    answer = run.answer()
+    assert (answer["verdict"], answer["exit_code"]) == ("passed", 0), run.err.read_text()
+    assert answer["device"] == "cpu"
+    acquired = run.receipts("acquire")
+    assert acquired["requested"]["allocated"] == "gres:gpu:H200:4"
+    assert acquired["requested"]["device"] == "cpu"
+    assert acquired["caps_read"]["slurm_time_limit_s"] == 1800
+    assert acquired["caps_read"]["autodown"] == {"minutes": 30, "down": True, "wait_for": "none"}
+    assert run.receipts("admit")["preflight"]["gpus"]["total"] == 4
+    assert run.receipts("census")["path"] == "direct"
+    closure = run.receipts("closure")
+    assert closure["gpu_hours_actual"] > 0
+    assert bed.folders_left() == []
+    assert bed.records_left() == []
+
+
+def test_gpus_held_by_others_are_capacity_and_the_request_is_withdrawn(bed, launch):
+    theirs = bed.submit("training", gpus=3)
+    try:
+        run = launch("--cell-set", "smoke", behaviour="exit 0")
+        answer = run.answer()
+        assert (answer["verdict"], answer["exit_code"]) == ("capacity", 75), run.err.read_text()
+        assert answer["capacity"]["availability"][0]["total"] == 4
+        assert answer["capacity"]["availability"][0]["free"] == 1
+        assert bed.job_state(theirs) == "RUNNING"
+    finally:
+        bed.cancel(theirs)
+
+
+@pytest.mark.parametrize("asked", ["H200:8", "B300:4"])
+def test_more_gpus_than_a_node_has_or_another_kind_can_never_fit(bed, launch, asked):
+    run = launch("--cell-set", "smoke", "--accelerators", asked, behaviour="exit 0")
+    answer = run.answer()
+    assert (answer["verdict"], answer["exit_code"]) == ("unsatisfiable", 78), run.err.read_text()
+    assert bed.ours() == []
+
+
+def test_a_login_that_is_down_is_infrastructure(bed, launch):
+    bed.stop("sshd")
+    try:
+        answer = launch("--cell-set", "smoke", behaviour="exit 0").answer()
+    finally:
+        bed.start("sshd")
+    assert (answer["verdict"], answer["exit_code"]) == ("infrastructure", 5)
+
+
+def test_a_runtime_that_can_not_be_set_up_gives_its_gpus_back(bed, launch):
+    bed.break_runtime(broken=True)
+    try:
+        run = launch("--cell-set", "smoke", behaviour="exit 0")
+        answer = run.answer()
+    finally:
+        bed.break_runtime(broken=False)
+    assert (answer["verdict"], answer["exit_code"]) == ("infrastructure", 5), run.err.read_text()
+    assert answer["teardown"]["confirmed"]
+    assert bed.records_left() == []
+
+
+def test_the_warden_finishes_a_launch_whose_client_was_killed(bed, launch):
+    run = launch("--cell-set", "smoke", behaviour="sleep 600")
+    run.wait_for_job()
+    run.kill()
+    run.wait_for("closure")
+    closure = run.closure()
+    assert (closure["verdict"], closure["teardown"]["confirmed"]) == ("cancelled", True)
+    assert bed.records_left() == []
+
+
+def test_a_scheduler_that_is_down_at_teardown_is_unconfirmed_until_an_audit_finds_it_back(bed, launch):
+    run = launch("--cell-set", "smoke", behaviour="sleep 600")
+    run.wait_for("submitted")
+    bed.stop("slurmctld")
+    try:
+        run.process.terminate()
+        answer = run.answer()
+        assert (answer["verdict"], answer["exit_code"]) == ("teardown-unconfirmed", 70), run.err.read_text()
+    finally:
+        bed.start("slurmctld")
+    bed.wait_for_scheduler()
+    assert bed.ours(), "the job leaks while the scheduler is away: that is what the verdict says"
+    found, code = bed.teardown(
+        run.runs_dir, "audit", "--backend", "sky", "--infra", "slurm/bed", "--run", answer["run_id"], "--reap"
+    )
+    assert code == 0, found
+    closure = run.closure()
+    assert (closure["verdict"], closure["teardown"]["confirmed"]) == ("cancelled", True)
