@@ -37,7 +37,8 @@ class Launched:
         self.bed, self.runs_dir = bed, folder / "runs"
         self.err = folder / "launch.err"
         command = [sys.executable, "-m", "orchestrate", "launch", "--backend", "sky", "--infra", "slurm/bed",
-                   "--accelerators", "H200:4", "--deadline", "30m", "--runs-dir", str(self.runs_dir), "--json"]  # fmt: skip
+                   "--accelerators", "H200:4", "--deadline", "30m", "--json",
+                   "--runs-dir", str(self.runs_dir)]  # fmt: skip
         with self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*command, *arguments], stdout=subprocess.PIPE, stderr=err, env=bed.environ, cwd=folder,
