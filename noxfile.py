@@ -50,6 +50,13 @@ def k8s(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """The long part of the fault matrix, on real servers: a Slurm on loopback (root), SkyPilot's API server."""
+    install(session, "-e", ".[all]", "--group", "test")
+    session.run("pytest", "-m", "faults", *session.posargs)
+
+
+@nox.session
 def wheel(session: nox.Session) -> None:
     """Build the wheel, install it in an empty venv outside the repository, render and launch from there."""
     install(session, "hatchling")

@@ -39,6 +39,7 @@ from orchestrate.backends.skypilot_files import Files, ServerFiles, SlurmFiles
 from orchestrate.backends.skypilot_known import Known
 from orchestrate.backends.skypilot_launch import Launching
 from orchestrate.backends.skypilot_marks import cluster_name
+from orchestrate.backends.skypilot_pods import Pods, open_pods
 from orchestrate.backends.skypilot_preflight import PreflightCheck
 from orchestrate.backends.skypilot_refusals import Asked
 from orchestrate.backends.skypilot_sdk import Sdk, SkyPilotSdk
@@ -57,7 +58,13 @@ __all__ = ["SkyPilotBackend", "open_backend", "open_surveyor"]
 def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: BackendPlace) -> SkyPilotBackend:
     """The backend of one run; imports nothing of SkyPilot yet."""
     chosen = SkySettings.parse(settings)
-    return SkyPilotBackend(ownership, chosen, SkyPilotSdk(), _login_of(chosen, place.home), place.home)
+    login = _login_of(chosen, place.home)
+
+    def pods() -> Pods | None:
+        in_kubernetes = chosen.kind == "kubernetes" and chosen.place
+        return open_pods(chosen.place, ownership.token, place.environ) if in_kubernetes else None
+
+    return SkyPilotBackend(ownership, chosen, SkyPilotSdk(), login, place.home, pods=pods)
 
 
 def open_surveyor(settings: Mapping[str, Any], place: BackendPlace) -> SkySurveyor:
@@ -67,7 +74,10 @@ def open_surveyor(settings: Mapping[str, Any], place: BackendPlace) -> SkySurvey
 
 
 class SkyPilotBackend:
-    """One run through SkyPilot. `login` is the direct way to its Slurm cluster, None where there is none."""
+    """One run through SkyPilot.
+
+    `login` is the direct way to its Slurm cluster, `pods` opens the one to its Kubernetes cluster; None for none.
+    """
 
     name = "sky"
     teardown_reserve_s = 900.0
@@ -81,12 +91,15 @@ class SkyPilotBackend:
         login: SlurmLogin | None,
         home: Path | None,
         *,
+        pods: Callable[[], Pods | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ownership = ownership
         self._settings = settings
         self._calls = Calls(sdk, clock)
+        self._open_pods = pods
+        self._pods: Pods | None = None
         self._clock = clock
         self._pause = pause
         self._known = Known(cluster_name(ownership.token, ownership.expires_at))
@@ -208,8 +221,13 @@ class SkyPilotBackend:
         return steps
 
     def census(self) -> Look:
-        """See `Census`."""
-        return Census(self._calls, self._known.cluster, self._login).look()
+        """See `Census`. Which path it takes on Kubernetes is known once the cluster was asked what we may see there."""
+        self._pods = self._pods or self._open_pods()
+        if self._pods is None:
+            return Census(self._calls, self._known.cluster, self._login).look()
+        self.census_path = CensusPath.DIRECT
+        more = ((self._pods.what, self._pods.look),)
+        return Census(self._calls, self._known.cluster, self._login, more).look()
 
     def usage(self) -> Usage:
         """GPU seconds from the grant to the end, and their price where SkyPilot knows one."""

@@ -9,12 +9,13 @@ from typing import Protocol
 
 from orchestrate.backends.skypilot_calls import Calls
 from orchestrate.backends.skypilot_known import Known
-from orchestrate.backends.slurm_login import SlurmLogin, fetch
+from orchestrate.backends.slurm_login import SlurmLogin, fetch, read
 from orchestrate.errors import BackendError
 
 __all__ = ["Files", "ServerFiles", "SlurmFiles"]
 
 LOGS_S = 120.0
+READ_S = 120.0
 WORKDIR = "sky_workdir"
 
 
@@ -102,7 +103,7 @@ class ServerFiles:
 
     def exit_code(self) -> int | None:
         """See `Files`."""
-        return None
+        return _number(read(self._ssh(), f"{WORKDIR}/{self.known.evidence}.exit", READ_S))
 
     def _ssh(self) -> list[str]:
         if not self._reachable:

@@ -12,11 +12,14 @@ from orchestrate.backends.skypilot_calls import Calls
 from orchestrate.backends.skypilot_census import Census
 from orchestrate.backends.slurm_login import SlurmLogin
 from orchestrate.clock import to_wire, utc_now
+from orchestrate.errors import BackendError
 
 __all__ = ["Teardown"]
 
+SERVER_S = 120.0
 CANCEL_S = 60.0
 DOWN_S = 300.0
+DOWN_BLIND_S = 30.0
 ALLOCATION_S = 60.0
 EVERY_S = 1.0
 
@@ -55,6 +58,8 @@ class Teardown:
 
     def _cancel_requests(self) -> tuple[Outcome, str]:
         """A launch that is still on its way would create the cluster again behind our back."""
+        # A local server that is down lists no requests, and takes up again what it was doing when it is started.
+        self.calls.call("the server", self.calls.sdk.server, SERVER_S)
         live = self._live()
         if not live:
             return Outcome.NOTHING_THERE, "no request of this run is on its way"
@@ -78,8 +83,16 @@ class Teardown:
     def _down(self) -> tuple[Outcome, str]:
         if not self._record():
             return Outcome.NOTHING_THERE, "SkyPilot has no such cluster"
-        self.calls.result("deleting the cluster", lambda: self.calls.sdk.down(self.cluster, purge=False), DOWN_S)
+        limit_s = DOWN_S if self._scheduler_answers() else DOWN_BLIND_S
+        self.calls.result("deleting the cluster", lambda: self.calls.sdk.down(self.cluster, purge=False), limit_s)
         return Outcome.DONE, "deleted by SkyPilot"
+
+    def _scheduler_answers(self) -> bool:
+        """Whether waiting for SkyPilot is worth while: it asks the same scheduler, again and again."""
+        try:
+            return self.login is None or self.login.jobs() is not None
+        except BackendError:
+            return False
 
     def _record(self) -> bool:
         found = self.calls.result("the cluster", lambda: self.calls.sdk.clusters([self.cluster], force=False), CANCEL_S)
@@ -109,11 +122,11 @@ class Teardown:
     def _forget(self) -> tuple[Outcome, str]:
         """Drop the record of a cluster that is proven gone; where that is not proven it must stay, to be found by."""
         left = Census(self.calls, self.cluster, self.login)
+        if left.jobs():
+            return Outcome.FAILED, "the allocation is still there"
         if not left.records():
             return Outcome.NOTHING_THERE, "SkyPilot has no record of it"
         if self.login is None:
             return Outcome.FAILED, "SkyPilot still has it, and nothing else can tell whether it is gone"
-        if left.jobs():
-            return Outcome.FAILED, "the allocation is still there"
         self.calls.result("dropping the record", lambda: self.calls.sdk.down(self.cluster, purge=True), DOWN_S)
         return Outcome.DONE, "the allocation is gone, so the record went too"

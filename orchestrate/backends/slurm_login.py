@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrate.backends.skypilot_marks import is_of_cluster
 from orchestrate.errors import BackendError
 
-__all__ = ["SlurmJob", "SlurmLogin", "SlurmNode", "hosts_of", "slurm_config"]
+__all__ = ["SlurmJob", "SlurmLogin", "SlurmNode", "fetch", "hosts_of", "read", "slurm_config"]
 
 COMMAND_S = 30.0
 COPY_S = 600.0
@@ -132,6 +132,12 @@ def fetch(ssh: list[str], path: str, to: Path, limit_s: float) -> None:
     shell = shlex.join(["ssh", *_SSH_OPTIONS, *options])
     arguments = ["rsync", "--recursive", "--times", "--protect-args", "-e", shell, f"{host}:{path}/", f"{to}/"]
     _completed(arguments, limit_s, f"copying {path} from {host}")
+
+
+def read(ssh: list[str], path: str, limit_s: float = COMMAND_S, limit_bytes: int = 1 << 16) -> bytes:
+    """The beginning of the file `path` of the host at the end of `ssh`; nothing where it is not there."""
+    command = f"cd && head -c {limit_bytes} -- {shlex.quote(path)} 2>/dev/null; true"
+    return _completed(["ssh", *_SSH_OPTIONS, *ssh, command], limit_s, f"reading {path} from {ssh[-1]}")
 
 
 def slurm_config(home: Path | None) -> Path | None:

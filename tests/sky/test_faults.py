@@ -62,6 +62,26 @@ def test_an_api_server_stopped_while_the_payload_runs_does_not_lose_the_run(bed,
     assert answer["teardown"]["confirmed"]
 
 
+def test_a_scheduler_that_is_down_at_teardown_is_unconfirmed_until_an_audit_finds_it_back(bed, launch):
+    run = launch("--cell-set", "smoke", behaviour="sleep 600")
+    run.wait_for("submitted")
+    bed.stop("slurmctld")
+    try:
+        run.process.terminate()
+        answer = run.answer()
+        assert (answer["verdict"], answer["exit_code"]) == ("teardown-unconfirmed", 70), run.err.read_text()
+    finally:
+        bed.start("slurmctld")
+    bed.wait_for_scheduler()
+    assert bed.ours(), "the job leaks while the scheduler is away: that is what the verdict says"
+    found, code = bed.teardown(
+        run.runs_dir, "audit", "--backend", "sky", "--infra", "slurm/bed", "--run", answer["run_id"], "--reap"
+    )
+    assert code == 0, found
+    closure = run.closure()
+    assert (closure["verdict"], closure["teardown"]["confirmed"]) == ("cancelled", True)
+
+
 def test_a_login_that_goes_down_in_the_middle_is_reaped_when_it_is_back(bed, launch):
     run = launch("--cell-set", "smoke", behaviour="sleep 600")
     run.wait_for("submitted")

@@ -74,23 +74,3 @@ def test_the_warden_finishes_a_launch_whose_client_was_killed(bed, launch):
     closure = run.closure()
     assert (closure["verdict"], closure["teardown"]["confirmed"]) == ("cancelled", True)
     assert bed.records_left() == []
-
-
-def test_a_scheduler_that_is_down_at_teardown_is_unconfirmed_until_an_audit_finds_it_back(bed, launch):
-    run = launch("--cell-set", "smoke", behaviour="sleep 600")
-    run.wait_for("submitted")
-    bed.stop("slurmctld")
-    try:
-        run.process.terminate()
-        answer = run.answer()
-        assert (answer["verdict"], answer["exit_code"]) == ("teardown-unconfirmed", 70), run.err.read_text()
-    finally:
-        bed.start("slurmctld")
-    bed.wait_for_scheduler()
-    assert bed.ours(), "the job leaks while the scheduler is away: that is what the verdict says"
-    found, code = bed.teardown(
-        run.runs_dir, "audit", "--backend", "sky", "--infra", "slurm/bed", "--run", answer["run_id"], "--reap"
-    )
-    assert code == 0, found
-    closure = run.closure()
-    assert (closure["verdict"], closure["teardown"]["confirmed"]) == ("cancelled", True)
