@@ -101,8 +101,7 @@ class KubernetesBackend:
         self._news: list[Fact] = []
         self._collector = Collector(self._news.append, sleep)
         self._held = Held()
-        self._recalled = False
-        self._stopped = False
+        self._recalled = self._stopped = False
         self._log = KeptLog(clock)
 
     @property
@@ -233,6 +232,7 @@ class KubernetesBackend:
             self._stopped = True
             told = Container(watch.api, watch.names.namespace, name_of(pod)).end_payload(budget)
         except (ApiError, OrchestrateError) as error:
+            self._collector.must_end = True
             return (self._step("end-payload", Outcome.FAILED, str(error)),)
         said = "got SIGTERM" if told else "had ended before"
         return (self._step("end-payload", Outcome.DONE if told else Outcome.NOTHING_THERE, f"the payload {said}"),)

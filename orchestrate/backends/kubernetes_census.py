@@ -24,6 +24,7 @@ RELEASE_S = 90.0
 
 _LOOK_S = 15.0
 _GAP_S = 0.5
+_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -77,22 +78,32 @@ class Holdings:
         return Look(at, tuple(asked), tuple(remaining.values()), tuple(unknown))
 
     def release(self) -> tuple[Step, ...]:
-        """Delete the Job, wait until it and its pods are gone, then whatever was left behind without an owner."""
+        """Delete the Job, wait until it and its pods are gone, then whatever was left behind without an owner.
+
+        What failed because the API did not answer is tried again until the time is over: an outage may end.
+        """
         budget = self.api.budget(RELEASE_S)
         steps: list[Step] = []
         pending_s = self.in_flight.pending_s()
         if pending_s > 0:
             self.pause(min(pending_s, budget.left()))
             steps.append(_step("await-create", self.names.job, Outcome.DONE, "a create without an answer is over"))
-        for kind in (Kind.JOB, Kind.POD, Kind.CONFIG_MAP):
-            steps.extend(self._release(kind, budget))
-        return tuple(steps)
+        while True:
+            outages: list[ApiError] = []
+            tried = [
+                step for kind in (Kind.JOB, Kind.POD, Kind.CONFIG_MAP) for step in self._release(kind, budget, outages)
+            ]
+            if not any(error.is_transient for error in outages) or budget.left() <= _AGAIN_S:
+                return (*steps, *tried)
+            steps.extend(step for step in tried if step.outcome is Outcome.DONE)
+            self.pause(_AGAIN_S)
 
-    def _release(self, kind: Kind, budget: Budget) -> Iterator[Step]:
+    def _release(self, kind: Kind, budget: Budget, outages: list[ApiError]) -> Iterator[Step]:
         what = f"{kind.singular} of the run in {self.names.namespace}"
         try:
             found = self._found(kind, budget)
         except ApiError as error:
+            outages.append(error)
             yield _step(f"find-{kind}", what, Outcome.FAILED, str(error))
             return
         if not found:
@@ -103,6 +114,7 @@ class Holdings:
             try:
                 met = self.api.delete(kind, self.names.namespace, name_of(each), uid_of(each), budget)
             except ApiError as error:
+                outages.append(error)
                 yield _step(f"delete-{kind.singular}", target, Outcome.FAILED, str(error))
                 continue
             if met is Deleted.ASKED:

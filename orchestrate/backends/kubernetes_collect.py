@@ -48,6 +48,8 @@ class Collector:
     payload_exit_code: int | None = None
     acknowledged: bool = False
     problem: str | None = None
+    must_end: bool = False
+    """The payload could not be told to end: it is told as soon as the API answers again."""
     _offset: int = 0
     _rest: bytes = b""
     _into: Path | None = field(default=None)
@@ -141,6 +143,7 @@ class Collector:
                 if pod is None:
                     self._from_before(watch.pod())
                     return
+                self._end(watch, pod)
                 self.advance(watch)
                 if self.sealed is not None:
                     self.advance(watch)
@@ -154,6 +157,16 @@ class Collector:
             self.problem = f"the evidence could not be fetched: {error}"
         else:
             self.problem = "the payload had not ended when its evidence was taken: it is not sealed"
+
+    def _end(self, watch: Watch, pod: Object) -> None:
+        if not self.must_end:
+            return
+        try:
+            Container(watch.api, watch.names.namespace, name_of(pod)).end_payload(watch.api.budget(_TAIL_S))
+        except ApiError as error:
+            self.problem = f"the payload can not be told to end: {error}"
+        else:
+            self.must_end = False
 
     def _take_from(self, sink: Callable[[Path], Sealed]) -> None:
         into = self._into

@@ -177,13 +177,14 @@ class Clock:
 
     def __init__(self):
         self.time = 1000.0
+        self.grain = 0.01  # the most real time that one wait takes
 
     def __call__(self):
         return self.time
 
     def sleep(self, seconds):
         self.time += seconds
-        time.sleep(min(seconds, 0.01))
+        time.sleep(min(seconds, self.grain))
 
 
 class Faulty:
@@ -223,7 +224,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty(site):
-    """`faulty(fails, code)` is a backend on the bed whose calls fail so, and its transport."""
+    """`faulty(fails, code)` is a backend on the bed whose calls fail so, and its transport; None ends at SIGTERM."""
 
     def make(fails, code="sys.exit(0)", ownership=None, **settings):
         clock = Clock()
@@ -231,7 +232,7 @@ def faulty(site):
         settings = {"namespace": site.bed.namespace, "accelerators": "H200:4", "provision_timeout_s": 60} | settings
         backend = KubernetesBackend(
             ownership or site.ownership(), settings, lambda _context: transport,
-            archive=archive_of(code), clock=clock, sleep=clock.sleep, now=clock,
+            archive=archive_of(UNTIL_TERM if code is None else code), clock=clock, sleep=clock.sleep, now=clock,
         )  # fmt: skip
         return backend, transport
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from k8s_bed import until
 
 from orchestrate.backends.kubernetes_client import ApiError
 from orchestrate.backends.protocol import JobState, Outcome
@@ -143,6 +144,25 @@ def test_an_api_that_goes_away_in_the_middle_of_a_run_ends_nothing_and_proves_no
     assert site.left() != []
     down.clear()
     backend.release()
+    assert is_clean(site, backend)
+
+
+def test_an_outage_that_ends_during_the_teardown_costs_neither_evidence_nor_proof(site, faulty):
+    """The API is away for 15 s while the payload is told to end, and again for 40 s while the Job is deleted."""
+    away = [0.0, 0.0]
+    backend, transport = faulty(lambda *_: "before" if away[0] <= transport.clock() < away[1] else None, None)
+    request = site.request()
+    backend.preflight(request)
+    backend.intent(request)
+    backend.acquire(request, budget_s=60, pause=site.pause(backend))
+    until(lambda: any(event["event"] == "ready" for event in backend.poll().progress), "the payload to be ready")
+    away[:] = [transport.clock(), transport.clock() + 15]
+    assert backend.stop()[0].outcome is Outcome.FAILED
+    transport.clock.grain = 0.5
+    assert backend.collect(request).problem is None
+    assert (request.evidence / "node.json").exists()
+    away[:] = [transport.clock(), transport.clock() + 40]
+    assert {step.outcome for step in backend.release()} <= {Outcome.DONE, Outcome.NOTHING_THERE}
     assert is_clean(site, backend)
 
 
