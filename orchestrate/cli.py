@@ -20,6 +20,7 @@ COMMANDS = {
     "calibrate": "Fit a cost table to measured cells, certify it, check a certificate.",
     "cells": "List, show and check the cell sets.",
     "doctor": "Say what this machine can run and what is missing.",
+    "equivalence": "Say whether evidence of one source supports another.",
     "gate": "The steps of a GitHub workflow that ends in one required check.",
     "launch": "Run a cell set from plan to closed, verified receipts.",
     "render": "Render SkyPilot tasks and Kubernetes Jobs.",
