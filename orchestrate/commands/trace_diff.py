@@ -11,6 +11,7 @@ import click
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.trace_folder import CELL_OPTION, PREFIX_OPTION, trace_folder
+from orchestrate.report.words import printable
 from orchestrate.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -66,10 +67,11 @@ def _explain(answer: Answer, *, to_stderr: bool) -> None:
     colours = {"agree": "green", "diverge": "red", "undecidable": "yellow"}
     label = answer.decision.value
 
-    def line(text: str) -> None:
-        say(text, err=to_stderr)
+    def line(text: str, head: str = "") -> None:
+        # What a stranger's trace holds must not steer the terminal.
+        say(head + printable(text.replace("\n", " ")), err=to_stderr)
 
-    line(click.style(label.upper(), fg=colours[label], bold=True) + f"  {answer.summary}")
+    line(answer.summary, click.style(label.upper(), fg=colours[label], bold=True) + "  ")
     if answer.first is not None:
         for sentence in answer.sentences(answer.first)[1:_MOST_SENTENCES]:
             line(f"  {sentence}")
@@ -79,7 +81,8 @@ def _explain(answer: Answer, *, to_stderr: bool) -> None:
     for text in _layouts(answer):
         line(text)
     if answer.further:
-        line("\nfurther, in other groups:")
+        line("")
+        line("further, in other groups:")
         for finding in answer.further:
             line(f"  {finding.kind.value} in group {finding.group}: {answer.sentences(finding)[0]}")
     for place in answer.undecided if answer.first is not None or len(answer.undecided) > 1 else ():
@@ -121,4 +124,4 @@ def _layouts(answer: Answer) -> list[str]:
     rows += [[str(row.forward), *(row.layouts[rank] or "-" for rank in ranks)] for row in answer.layouts]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return ["\nlayouts", *(f"  {one.rstrip()}" for one in lines)]
+    return ["", "layouts", *(f"  {one.rstrip()}" for one in lines)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrate.lifecycle.divergence import first_divergence
 from orchestrate.lifecycle.journal import JournalView
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.run_directory import RunDirectory
@@ -72,6 +73,7 @@ class Collected:
                     "complete": cell.complete,
                     "rows": cell.rows,
                     "missing": list(cell.missing),
+                    **({"reason": word.reason} if word.status == "hung" else {}),
                 }
                 for cell, word in zip(self.cells, self.words, strict=True)
             ],
@@ -107,7 +109,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
         end = f"changed on the node: {seen.get('end')}"
     return Collected(
         device=_device(run, plan, record.evidence_attempts),
-        words=node_words(run, plan, journal),
+        words=tuple(_with_divergence(run, record.evidence_attempts, word) for word in node_words(run, plan, journal)),
         cells=record.cells,
         subjects=tuple(Subject(name, record.digests[name]) for name in sorted(evidence) if name in record.digests),
         files=len(evidence),
@@ -130,6 +132,14 @@ def node_words(run: RunDirectory, plan: Plan, journal: JournalView) -> tuple[Cel
             words[str(record.facts.get("cell"))] = {**record.facts, "status": status}
         words.update(_account(run.evidence_of(attempt)))
     return tuple(_word(key, words.get(key, {})) for key in plan.cells)
+
+
+def _with_divergence(run: RunDirectory, attempts: Sequence[int], word: CellWord) -> CellWord:
+    """The word on a hung cell with the first collective that its ranks disagree about."""
+    if word.status != "hung" or not attempts:
+        return word
+    said = first_divergence(run.evidence_of(attempts[-1]), word.key)
+    return replace(word, reason=f"{word.reason}; {said}" if word.reason else said)
 
 
 def _account(evidence: Path) -> dict[str, Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from orchestrate import __version__
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.verify import Verification
 from orchestrate.report.certificate_page import certificate_section
+from orchestrate.report.divergence import divergence_section
 from orchestrate.report.view import BELOW, make_view
 from orchestrate.report.words import printable, short
 
@@ -50,6 +51,8 @@ def render_page(
     if certificate is not None:
         part, css = certificate_section(certificate)
         style += css
+    parted, css = divergence_section(record, environment)
+    style += css
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template("report.html").render(
         view=make_view(record, found, live=live),
@@ -59,6 +62,7 @@ def render_page(
         below=BELOW,
         made_at=made_at,
         version=__version__,
+        divergence=Markup(parted),  # noqa: S704  # made by a template that escapes every value
         certificate=Markup(part),  # noqa: S704  # made by a template that escapes every value
     )
     return printable(page)

@@ -130,6 +130,11 @@ def node(behaviour, evidence, lifeline):
             for key in done:
                 write_rows(evidence, plan, key)
             finish(evidence, plan, {**dict.fromkeys(done, "complete"), **dict.fromkeys(lost, "infrastructure")}, 5)
+        if behaviour == "hang" and (temp / "all.up").exists():
+            os.killpg(family.pid, signal.SIGKILL)
+            family.wait()
+            write_traces(evidence / "cells" / slug(first) / "trace")
+            finish(evidence, plan, {first: "hung"}, 3)
     code = family.returncode
     status = "failed" if code == 1 else "infrastructure"
     finish(evidence, plan, {first: status}, 1 if code == 1 else 5)
@@ -143,6 +148,20 @@ def fill(evidence):
                 stream.flush()
         except OSError:
             return
+
+
+def write_traces(folder):
+    """Rank 2 is one reduction behind the others, which wait for it."""
+    from harness.trace.format import TraceWriter
+
+    for index in range(RANKS):
+        writer = TraceWriter(folder, index, world_size=RANKS, chunk_slots=256)
+        group = writer.group("world", range(RANKS))
+        for sequence in range(3 if index == 2 else 4):
+            call = writer.signature(op="all_reduce", input_sizes=[[8 + sequence]], input_dtypes=["float32"])
+            record = writer.begin(group, call, sequence=sequence, start_ns=1000 + sequence)
+            if sequence < 3:
+                writer.complete(record, 1500 + sequence)
 
 
 def write_rows(evidence, plan, key):

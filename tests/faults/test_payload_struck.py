@@ -44,6 +44,18 @@ def test_a_rank_that_fails_by_itself_fails_the_run(bed):
     assert verify_run(run.path).holds
 
 
+def test_a_hung_run_says_which_collective_its_ranks_disagree_about(bed):
+    run = bed.launch("--behaviour", "hang")
+    answer, code = run.answer()
+    assert (answer["verdict"], code) == ("hung", 3), run.err.read_text()
+    said = "missing-rank at all_reduce #3 of group world: rank 2 never issued it"
+    assert said in answer["reason"]
+    receipts = [json.loads(path.read_bytes())["predicate"] for path in (run.path / "receipts").iterdir()]
+    (collect,) = [receipt["facts"] for receipt in receipts if receipt["stage"] == "collect"]
+    assert [said in cell.get("reason", "") for cell in collect["cells"]].count(True) == 1
+    assert verify_run(run.path).holds
+
+
 @pytest.mark.parametrize("behaviour", ["deaf", "escape", "storm"])
 def test_no_process_escapes_the_teardown(bed, behaviour):
     run = bed.launch("--behaviour", behaviour)
