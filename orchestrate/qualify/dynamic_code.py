@@ -16,6 +16,7 @@ _METHODS = frozenset(
     }
 )  # fmt: skip
 _IMPORTS = frozenset({"import_module", "__import__", "reload", "find_spec", "resolve_name"})
+_READERS = frozenset({"open", "read_text", "read_bytes", "FileIO", "get_data"})
 _HIDDEN = frozenset({"eval", "exec", "compile", "__import__", "import_module"})
 
 
@@ -38,18 +39,24 @@ def texts_of(tree: ast.AST) -> frozenset[str]:
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    aliases = _builtins_names(tree)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    reached = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         match node:
             case ast.Call():
-                yield from _call(node)
-            case ast.Name(id=name, ctx=ast.Load()) if name in _CALLS and id(node) not in called:
-                yield node.lineno, f"{name} is handed on"
-            case ast.Attribute(attr=name) if (name in _METHODS or name == "__builtins__") and id(node) not in called:
-                yield node.lineno, f"{name} is handed on"
-            case ast.Name(id="__builtins__"):
+                yield from _call(node, aliases)
+            case ast.Name(id="__builtins__") | ast.Constant(value="__builtins__"):
                 yield node.lineno, "__builtins__"
-            case ast.ImportFrom(module="builtins", names=names) | ast.ImportFrom(module="importlib", names=names):
+            case ast.Name(id=name, ctx=ast.Load()) if name in aliases and id(node) not in reached:
+                yield node.lineno, "the module builtins is handed on"
+            case ast.Attribute(value=ast.Name(id=module), attr="__dict__") if module in aliases:
+                yield node.lineno, "the module builtins is handed on"
+            case ast.Name(id=name, ctx=ast.Load()) if name in _CALLS | _IMPORTS and id(node) not in called:
+                yield node.lineno, f"{name} is handed on"
+            case ast.Attribute(attr=name) if name in _METHODS | _IMPORTS and id(node) not in called:
+                yield node.lineno, f"{name} is handed on"
+            case ast.ImportFrom(module="builtins" | "importlib", names=names):
                 yield from (
                     (node.lineno, f"{alias.name} under another name")
                     for alias in names
@@ -57,7 +64,18 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 )
 
 
-def _call(node: ast.Call) -> Iterator[tuple[int, str]]:
+def _builtins_names(tree: ast.AST) -> frozenset[str]:
+    """The names that a module has for `builtins`."""
+    return frozenset(
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "builtins"
+    )
+
+
+def _call(node: ast.Call, aliases: frozenset[str]) -> Iterator[tuple[int, str]]:
     match node.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             pass
@@ -69,16 +87,18 @@ def _call(node: ast.Call) -> Iterator[tuple[int, str]]:
             isinstance(each, ast.Starred) for each in node.args
         ):
             yield node.lineno, f"{name} with a computed name"
-    elif (name in _CALLS and (direct or _is_builtins(node.func))) or name in _METHODS:
+    elif (name in _CALLS and (direct or _is_builtins(node.func, aliases))) or name in _METHODS:
         yield node.lineno, name
+    elif name in _READERS and any(isinstance(each, ast.Name) and each.id == "__file__" for each in ast.walk(node)):
+        yield node.lineno, f"{name} of __file__"
     elif name == "getattr" and len(node.args) > 1 and _is_hidden(node.args[1]):
         yield node.lineno, "getattr of a builtin that evaluates text"
 
 
-def _is_builtins(function: ast.expr) -> bool:
+def _is_builtins(function: ast.expr, aliases: frozenset[str]) -> bool:
     match function:
-        case ast.Attribute(value=ast.Name(id="builtins" | "__builtins__")):
-            return True
+        case ast.Attribute(value=ast.Name(id=name)):
+            return name in aliases
         case _:
             return False
 

@@ -10,7 +10,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -79,6 +79,7 @@ def compare(old: Tree, new: Tree, *, of_tests: bool = True) -> Equivalence:
     read = _Read(
         texts=frozenset(text.strip("./") for tree in program.values() for text in texts_of(tree)),
         packages=_packages(old) | _packages(new),
+        modules=frozenset(name for (path, _), tree in program.items() for name in _imported(path, tree)),
     )
     differences = tuple(_difference(path, old.files.get(path), new.files.get(path), needed, read) for path in differing)
     relation = max((each.relation for each in differences), key=list(Relation).index, default=Relation.IDENTICAL)
@@ -102,10 +103,15 @@ _BLANK = frozenset({tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE, tokenize
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What the program may read: the texts in it, without the dots and slashes around, and the folders of packages."""
+    """What the program may read.
+
+    `texts` are the texts in it, without the dots and slashes around; `packages` the folders of packages; `modules` what
+    it imports, as paths without their ending.
+    """
 
     texts: frozenset[str]
     packages: frozenset[str]
+    modules: frozenset[str]
 
 
 def _program(old: Tree, new: Tree) -> Mapping[tuple[str, bytes], ast.Module]:
@@ -125,6 +131,8 @@ def _difference(
 ) -> Difference:
     """What became of one file."""
     if _is_test(path):
+        if path.removesuffix(".py").removesuffix("/__init__") in read.modules:
+            return Difference(path, Relation.CHANGED, "the program imports it, test or not, and it differs")
         return Difference(path, Relation.TESTS, "a file of the tests differs")
     present = [file for file in (old, new) if file is not None]
     if all(_is_python(path, file) for file in present):
@@ -189,7 +197,20 @@ def _is_test(path: str) -> bool:
     place = PurePosixPath(path)
     folders = {part.lower() for part in place.parts[:-1]}
     named = re.fullmatch(r"(test_.*|.*_test|conftest)\.py", place.name) is not None
-    return bool({"tests", "test", "testing"} & folders) or named
+    return bool({"tests", "test"} & folders) or named
+
+
+def _imported(path: str, tree: ast.Module) -> Iterator[str]:
+    """The modules that a module may import, as paths without their ending."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                yield from (alias.name.replace(".", "/") for alias in aliases)
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                parts = PurePosixPath(path).parts[:-level] if level else ()
+                base = [*parts, *(module or "").replace(".", " ").split()]
+                yield "/".join(base)
+                yield from ("/".join([*base, alias.name]) for alias in aliases)
 
 
 def _is_doc(path: str) -> bool:

@@ -95,6 +95,16 @@ def test_changed_tests_support_measured_cells_and_no_tests(changed):
     assert (found.answer, found.relation) == (Answer.SUPPORTS, Relation.TESTS)
 
 
+@pytest.mark.parametrize(
+    "code", ["import tests.test_code", "from tests import test_code", "from tests.test_code import f",
+             "from ..tests import test_code", "from ..tests.test_code import f"]
+)  # fmt: skip
+def test_a_test_that_the_program_imports_is_a_part_of_it(code):
+    program = {"pkg/code.py": code}
+    found = compare(tree(**program), tree(**program, **{"tests/test_code.py": "x = 1"}), of_tests=False)
+    assert (found.differences[0].relation, found.answer) == (Relation.CHANGED, Answer.DOES_NOT)
+
+
 @pytest.mark.parametrize("path", ["docs/page.md", "README.md", "LICENSE", "CHANGELOG.rst"])
 def test_changed_pages_support(path):
     assert relation("a", "b", path) == (Relation.DOCS, Answer.SUPPORTS)
@@ -152,6 +162,15 @@ DYNAMIC = [
     "import runpy\nrunpy.run_path(p)",
     "import inspect\ninspect.getsource(f)",
     "compile(text, 'x', 'exec')",
+    "import builtins as b\nb.eval('1')",
+    "import builtins\nvars(builtins)['eval']('1')",
+    "import builtins\nbuiltins.__dict__['eval']('1')",
+    "globals()['__builtins__']",
+    "import importlib\nload = importlib.import_module",
+    "from importlib import import_module\nload = import_module",
+    "open(__file__).read()",
+    "from pathlib import Path\nPath(__file__).read_text()",
+    "from pathlib import Path\nwith Path(__file__).open() as f: pass",
 ]
 
 
@@ -168,7 +187,8 @@ def test_dynamic_code_anywhere_in_the_program_makes_it_refuse(code, place):
 
 @pytest.mark.parametrize(
     "code", ["import importlib\nimportlib.import_module('json')", "class A:\n    def compile(self): ...\nA().compile()",
-             "import re\nre.compile('x')", "__import__('json')"]
+             "import re\nre.compile('x')", "__import__('json')", "model.eval()", "import builtins\nbuiltins.print(1)",
+             "from pathlib import Path\nhere = Path(__file__).parent"]
 )  # fmt: skip
 def test_code_that_only_looks_dynamic_does_not(code):
     assert relation(code, f"{code}  # a remark")[1] is Answer.SUPPORTS
