@@ -70,8 +70,10 @@ class Collector:
             progress = self._progress(tail.data)
             if tail.ended is not None:
                 self._take(container, tail.ended)
-        except (ApiError, EvidenceError) as error:
-            self.problem = f"the evidence could not be fetched from pod {name_of(pod)}: {error}"
+        except EvidenceError as error:
+            self.problem = f"the evidence of pod {name_of(pod)} was not taken: {error}"
+        except ApiError as error:
+            self.problem = self.problem or f"the evidence could not be fetched from pod {name_of(pod)}: {error}"
         return progress
 
     def bring_home(

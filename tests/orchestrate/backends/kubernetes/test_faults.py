@@ -1,11 +1,13 @@
 """What happens when calls to the API fail: before they act, after they acted, for a while, or for good."""
 
+import io
+import tarfile
 import time
 
 import pytest
 from k8s_bed import until
 
-from orchestrate.backends.kubernetes_client import ApiError
+from orchestrate.backends.kubernetes_client import ApiError, Exit
 from orchestrate.backends.protocol import JobState, Outcome
 from orchestrate.errors import BackendError, UnsatisfiableError
 
@@ -226,3 +228,33 @@ def test_a_blackholed_server_costs_no_more_than_the_budget(site, faulty):
     backend.release()
     assert transport.clock() - began < 100
     assert time.monotonic() - wall < 20
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_evidence_that_was_changed_on_its_way_is_fetched_again_or_not_taken(site, faulty, times):
+    other = io.BytesIO()
+    with tarfile.open(fileobj=other, mode="w:gz") as tar:
+        member = tarfile.TarInfo("node.jsonl")
+        member.size = 2
+        tar.addfile(member, io.BytesIO(b"{}"))
+    backend, transport = faulty(lambda *_: None, collect_wait_s=60 if times == 1 else 3)
+    real, struck = transport.transport.run, []
+
+    def run_in(namespace, pod, container, command, write, timeout_s):
+        if "PYTHON" in command[2] and len(struck) < times:
+            struck.append(command)
+            write(other.getvalue())
+            return Exit(0, "")
+        return real(namespace, pod, container, command, write, timeout_s)
+
+    transport.transport.run = run_in
+    request = site.request()
+    status, problem = run(site, backend, request)
+    assert status.exit_code == 0
+    assert struck
+    if times == 1:
+        assert problem is None
+        assert (request.evidence / "cells" / "rows.jsonl").exists()
+    else:
+        assert "digest" in problem
+        assert not request.evidence.exists() or not (request.evidence / "cells").exists()
