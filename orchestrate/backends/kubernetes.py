@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrate.backends.catalogue import BackendPlace
-from orchestrate.backends.kubernetes_acquire import Creation, Start
+from orchestrate.backends.kubernetes_acquire import Creation, Start, caps_read
 from orchestrate.backends.kubernetes_api import Api, Kind, Object, name_of, uid_of
 from orchestrate.backends.kubernetes_census import Holdings, InFlight
 from orchestrate.backends.kubernetes_client import ApiError, Transport, connect
@@ -166,27 +166,20 @@ class KubernetesBackend:
         began = self._clock()
         job = creation.create(Kind.JOB, chosen.job)
         self._watch = self._watching(uid_of(job))
+        caps = caps_read(chosen.job, job, accept_no_cap=bool(self._settings.get("accept_no_cap")))
         maps = [creation.create(Kind.CONFIG_MAP, each) for each in chosen.config_maps(job)]
         patience_s = min(budget_s, provision_s(request, self._settings)) - (self._clock() - began)
-        seen = Start(self._watch, chosen.asked, chosen.names.where, pause, self._clock).wait(max(0.0, patience_s))
+        Start(self._watch, chosen.asked, chosen.names.where, pause, self._clock).wait(max(0.0, patience_s))
         made = [(Kind.JOB, job), *((Kind.CONFIG_MAP, each) for each in maps)]
         pod = self._watch.pod()
         if pod is not None:
             self._note(pod)
             made.append((Kind.POD, pod))
-        read = (seen.job or job).get("spec") or {}
         return Acquisition(
             resources=tuple(Resource(kind.singular, self._target(each)) for kind, each in made),
-            requested={
-                **chosen.asked,
-                "namespace": chosen.names.namespace,
-                "device": request.device,
-                "ranks": request.ranks,
-            },
+            requested={**chosen.asked, "device": request.device, "ranks": request.ranks},
             manifest_sha256=chosen.manifest_sha256,
-            caps_read={
-                name: read.get(name) for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")
-            },
+            caps_read=caps,
         )
 
     def submit(self, request: Request, *, budget_s: float, lifeline_fd: int | None) -> Submission:  # noqa: ARG002  # the Job has started already, under its own limit

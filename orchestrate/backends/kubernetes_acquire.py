@@ -20,9 +20,12 @@ from orchestrate.backends.protocol import Fact
 from orchestrate.capacity.kubernetes import refusal
 from orchestrate.capacity.seen import Seen, condition, started
 from orchestrate.clock import to_wire, utc_now
-from orchestrate.errors import BackendError
+from orchestrate.errors import BackendError, UnsatisfiableError
 
-__all__ = ["Creation", "Start"]
+__all__ = ["CAPS", "Creation", "Start", "caps_read"]
+
+CAPS = ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")
+"""Fields of a Job that end it, and remove it, without us."""
 
 _CREATE_WINDOW_S = 30.0
 _CLOCK_SLACK_S = 1.0
@@ -93,6 +96,21 @@ class Creation:
     def _answered(self, what: str) -> None:
         self.in_flight.until.pop(what, None)
         self.tell({"kind": "answered", "what": what})
+
+
+def caps_read(sent: Object, made: Object, *, accept_no_cap: bool) -> dict[str, Any]:
+    """The caps as the API server gave the Job back.
+
+    Raises `UnsatisfiableError` where it changed one, unless that is accepted: a policy of the cluster may do so.
+    """
+    read = {name: (made.get("spec") or {}).get(name) for name in CAPS}
+    changed = [f"{name} is {read[name]}, not {sent['spec'][name]}" for name in CAPS if read[name] != sent["spec"][name]]
+    if changed and not accept_no_cap:
+        raise UnsatisfiableError(
+            f"the cluster changed the caps of the Job: {', '.join(changed)}",
+            remedy="ask who runs the cluster, or give --accept-no-cap to run without them",
+        )
+    return read
 
 
 @dataclass(slots=True)

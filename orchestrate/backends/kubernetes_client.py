@@ -90,6 +90,7 @@ def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTra
     """
     from kubernetes import client, config  # noqa: PLC0415  # most of a second, and only this backend needs it
     from urllib3 import Retry  # noqa: PLC0415  # comes with the client
+    from yaml import YAMLError  # noqa: PLC0415
 
     configuration = client.Configuration()
     configuration.retries = Retry(total=False)  # what may be repeated is decided here, not in the pool
@@ -99,7 +100,7 @@ def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTra
         config.load_kube_config(
             config_file=file, context=context, client_configuration=configuration, persist_config=False
         )
-    except config.ConfigException as error:
+    except (config.ConfigException, OSError, YAMLError) as error:
         if context is None:
             try:
                 config.load_incluster_config(client_configuration=configuration)

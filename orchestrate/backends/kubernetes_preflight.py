@@ -178,14 +178,11 @@ def _check_rights(api: Api, namespace: str, minor: str, budget: Budget) -> None:
 
 def _check_queue(api: Api, namespace: str, queue: str, budget: Budget) -> None:
     """A Job that is held for a queue which nobody serves would wait for ever."""
-    try:
-        api.get("/apis/kueue.x-k8s.io", budget)
-    except ApiError as error:
-        if error.status == 404:
-            raise UnsatisfiableError(
-                f"--queue {queue}: this cluster has no Kueue", remedy="leave --queue out, or install Kueue"
-            ) from error
-        raise
+    groups = {group.get("name") for group in api.get("/apis", budget).get("groups") or ()}
+    if "kueue.x-k8s.io" not in groups:
+        raise UnsatisfiableError(
+            f"--queue {queue}: this cluster has no Kueue", remedy="leave --queue out, or install Kueue"
+        )
     try:
         api.get(f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues/{queue}", budget)
     except ApiError as error:

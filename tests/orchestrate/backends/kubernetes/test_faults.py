@@ -7,7 +7,7 @@ import time
 import pytest
 from k8s_bed import until
 
-from orchestrate.backends.kubernetes_client import ApiError, Exit
+from orchestrate.backends.kubernetes_client import ApiError, Exit, connect
 from orchestrate.backends.protocol import JobState, Outcome
 from orchestrate.errors import BackendError, UnsatisfiableError
 
@@ -258,3 +258,41 @@ def test_evidence_that_was_changed_on_its_way_is_fetched_again_or_not_taken(site
     else:
         assert "digest" in problem
         assert not request.evidence.exists() or not (request.evidence / "cells").exists()
+
+
+def test_a_cluster_that_takes_the_deadline_off_the_job_is_refused_and_nothing_is_left(site, faulty):
+    backend, transport = faulty(lambda *_: None)
+    real = transport.transport.send
+
+    def send(method, path, query, body, timeout_s):
+        if method == "POST" and path == JOBS:
+            body = {**body, "spec": {**body["spec"]}}
+            del body["spec"]["activeDeadlineSeconds"]
+        return real(method, path, query, body, timeout_s)
+
+    transport.transport.send = send
+    request = site.request()
+    backend.preflight(request)
+    backend.intent(request)
+    with pytest.raises(UnsatisfiableError, match="activeDeadlineSeconds is None, not 900") as caught:
+        backend.acquire(request, budget_s=60, pause=site.pause(backend))
+    assert "--accept-no-cap" in caught.value.remedy
+    backend.release()
+    assert is_clean(site, backend)
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "apiVersion: v1\nkind: Config\n", None])
+def test_a_kubeconfig_that_leads_nowhere_is_said_with_its_remedy(tmp_path, text):
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UnsatisfiableError, match="no Kubernetes cluster is configured") as caught:
+        connect(None, {"KUBECONFIG": str(path)})
+    assert "KUBECONFIG" in caught.value.remedy
+
+
+def test_a_queue_that_nobody_serves_is_refused_before_anything_is_created(site):
+    backend = site.backend(queue="team-a")
+    with pytest.raises(UnsatisfiableError, match="no Kueue"):
+        backend.preflight(site.request())
+    assert site.left() == []
