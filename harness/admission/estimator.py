@@ -5,11 +5,13 @@ measured. With points (t_i, p_i), rates r_i = p_i / t_i and the trusted window o
 
     in a window   r_i t, of all windows that hold t the largest
     below one     r_j (t_j / G) of the next larger point j: as at the window's lower end, no credit for being smaller
-    above all     r_n t x t / t_n: a need per token that grows with the length, as a dense mask's does
+    above all     r_n t x t / t_n: a need per token that grows with the length, as a dense mask's does; within the last
+                  window too, where measurements show that it grows: r_n above a smaller r_i by more than the margin
 
 and at least what any smaller plan is priced at, so that the price never falls as the plan grows. Outside every window
 what stays is taken to be the whole peak. Above, that is sound for a need that grows at most with the square of the
-tokens; below, as sound as the window's lower end; inside, the rate is trusted and the margin stands for its error.
+tokens; below, as sound as the window's lower end; inside, the rate is trusted and the margin stands for its error, as
+long as no two measurements speak against it.
 """
 
 from __future__ import annotations
@@ -152,10 +154,18 @@ class Estimator:
             elif basis is Basis.BELOW:
                 prices.append(_up(value, growth))
                 break  # the next larger point
-        if basis is Basis.ABOVE:
-            scale = self._points[-1].packed_tokens
+        scale = self._points[-1].packed_tokens
+        if basis is Basis.ABOVE or (tokens > scale and self._grows(values)):
             prices.append(_up(values[-1] * tokens * tokens, scale * scale))
         return self._with_margin(max(prices))
+
+    def _grows(self, values: Sequence[int]) -> bool:
+        """Whether the largest measurement took more per token than a smaller one, by more than the margin."""
+        last, scale = values[-1], self._points[-1].packed_tokens
+        return any(
+            100 * last * point.packed_tokens > (100 + self._margin_percent) * value * scale
+            for value, point in zip(values, self._points, strict=True)
+        )
 
     def _with_margin(self, value: int) -> int:
         return _up(value * (100 + self._margin_percent), 100)

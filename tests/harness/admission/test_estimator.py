@@ -130,3 +130,29 @@ def test_an_impossible_measurement_is_refused(numbers):
 def test_without_any_measurement_there_is_no_estimator():
     with pytest.raises(InputError):
         Estimator([])
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**4), st.integers(1, 5), st.integers(2, 10**5), st.integers(101, 200))
+def test_a_need_that_two_measurements_show_to_grow_is_not_underpriced_near_its_scale_either(
+    fixed, linear, square, at, more
+):
+    def need(count):
+        return fixed + linear * count + square * count * count
+
+    tokens = at * more // 100
+    estimator = Estimator([Measured(at // 2, need(at // 2), 0), Measured(at, need(at), 0)])
+    price = estimator.price(tokens)
+    assert price.trusted
+    shown = 100 * need(at) * (at // 2) > 110 * need(at // 2) * at
+    if shown:
+        assert price.peak_bytes >= need(tokens)
+
+
+def test_growth_is_told_from_noise_by_the_margin_and_retained_bytes_have_their_own():
+    steady = Estimator([Measured(1000, 10_000, 4_000), Measured(2000, 21_000, 8_000)])
+    assert steady.price(4000).peak_bytes == 46_200
+    growing = Estimator([Measured(1000, 10_000, 4_000), Measured(2000, 23_000, 8_000)])
+    assert growing.price(2000).peak_bytes == 25_300
+    assert growing.price(4000).peak_bytes == 4 * 25_300
+    assert growing.price(4000).retained_bytes == 2 * 8_800
+    assert growing.price(4000).trusted
