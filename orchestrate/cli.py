@@ -67,8 +67,12 @@ def main() -> NoReturn:
     _open_standard_streams()
     try:
         code = _run()
+    except KeyboardInterrupt:
+        code = _aborted()
     except OSError as error:
         code = _unwritten(error)
+    except Exception as error:  # noqa: BLE001  # an exit code of the table, never Python's own 1, which reads as `failed`
+        code = _broken(error)
     sys.exit(code)
 
 
@@ -92,8 +96,11 @@ def _run() -> int:
         error.show()
         return error.exit_code
     except click.Abort:
-        click.echo("aborted", err=True)
-        return 130
+        return _aborted()
+    except SystemExit as stop:
+        if stop.code == 1:  # click's own answer to a reader that left
+            return _unwritten(BrokenPipeError())
+        raise
     return result if isinstance(result, int) else 0
 
 
@@ -106,12 +113,41 @@ def _report(error: OrchestrateError) -> int:
     return error.exit_code
 
 
-def _print_json(error: dict[str, object]) -> None:
+def _aborted() -> int:
+    """A signal came while the command was still getting ready: nothing was made."""
+    reason = "stopped by SIGINT before anything was made"
+    if sys.argv[1:2] == ["launch"]:
+        nothing = {
+            "run_id": None, "verdict": "cancelled", "test_verdict": "cancelled", "reason": reason, "run_dir": None,
+            "closure_sha256": None, "device": "none", "cells": {"expected": None, "complete": 0},
+            "teardown": {"confirmed": True, "remaining": []}, "exit_code": 130,
+        }  # fmt: skip
+    else:
+        nothing = {"exit_code": 130}
+    _print_json({"code": "cancelled", "cause": reason, "remedy": "run it again", "exit_code": 130}, **nothing)
+    click.echo("aborted", err=True)
+    return 130
+
+
+def _broken(error: Exception) -> int:
+    """A fault of this program: said in one line, below the trace that whoever mends it needs."""
+    import traceback  # noqa: PLC0415  # only where it is needed
+
+    code = 5  # infrastructure; the table is not imported for `--help`
+    cause = f"a fault of orchestrate itself: {type(error).__name__}: {error}"
+    remedy = "report it with the lines above; `orchestrate status` and `orchestrate audit` tell what is left"
+    _print_json({"code": "internal", "cause": cause, "remedy": remedy, "exit_code": code})
+    traceback.print_exception(error)
+    click.echo(f"error: {cause}\nremedy: {remedy}", err=True)
+    return code
+
+
+def _print_json(error: dict[str, object], **beside: object) -> None:
     """The error as the one JSON object of the answer, where one was asked for."""
     if "--json" in sys.argv[1:]:
         import json  # noqa: PLC0415  # a tenth of the time of `--help`, which needs none of it
 
-        click.echo(json.dumps({"error": error}, sort_keys=True))
+        click.echo(json.dumps({**beside, "error": error}, sort_keys=True))
 
 
 def _unwritten(error: OSError) -> int:
@@ -122,4 +158,4 @@ def _unwritten(error: OSError) -> int:
     if not isinstance(error, BrokenPipeError):
         where = f"{error.filename}: " if error.filename is not None else ""
         click.echo(f"error: {where}{error.strerror or error}\nremedy: make room or rights there", err=True)
-    return 1
+    return 5  # infrastructure: an answer that could not be given says nothing about what was tested

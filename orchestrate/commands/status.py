@@ -13,7 +13,7 @@ from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.errors import JournalDamagedError, RunNotFoundError
 from orchestrate.lifecycle.journal import JournalView, read_journal
 from orchestrate.lifecycle.run_directory import find_run
-from orchestrate.lifecycle.runs import RunHead, RunState, head_of, list_runs
+from orchestrate.lifecycle.runs import RunHead, RunState, checked_heads, head_of, list_runs
 from orchestrate.verdict import Verdict
 
 __all__ = ["command"]
@@ -37,7 +37,7 @@ def command(run: str | None, limit: int | None, runs_dir: Path, *, as_json: bool
       orchestrate status --limit 20 --json
     """
     if run is None:
-        heads = list(islice(list_runs(runs_dir), limit))
+        heads = list(checked_heads(islice(list_runs(runs_dir), limit)))
         if as_json:
             answer = {"runs_dir": str(runs_dir), "runs": [head.as_json() for head in heads]}
             click.echo(json.dumps(answer, sort_keys=True))
@@ -45,11 +45,11 @@ def command(run: str | None, limit: int | None, runs_dir: Path, *, as_json: bool
             _print_list(heads, runs_dir)
         return 0
     directory = find_run(runs_dir, run)
-    head = head_of(directory)
+    head = next(checked_heads(filter(None, [head_of(directory)])), None)
     if head is None:
         raise RunNotFoundError(f"{directory.path} is not a run", remedy="`orchestrate status` lists the runs")
     try:
-        story = _story(read_journal(directory.journal))
+        story = _story(read_journal(directory.journal), is_live=head.state is RunState.LIVE)
     except JournalDamagedError as error:
         story = {"stages": [], "cells": [], "problem": error.cause}
     if as_json:
@@ -59,19 +59,27 @@ def command(run: str | None, limit: int | None, runs_dir: Path, *, as_json: bool
     return 0
 
 
-def _story(view: JournalView) -> dict[str, Any]:
+def _story(view: JournalView, *, is_live: bool) -> dict[str, Any]:
+    begun = "running" if is_live else "interrupted"  # who is gone runs nothing
     cells: dict[str, dict[str, Any]] = {}
     for record in view.all("cell"):
         key = str(record.facts.get("cell"))
-        status = record.facts.get("status") if record.facts.get("event") == "cell-ended" else "running"
+        status = record.facts.get("status") if record.facts.get("event") == "cell-ended" else begun
         cells[key] = {"key": key, "status": status, "reason": record.facts.get("reason") or None, "at": record.at}
-    planned = view.last("planned")
+    told = [record for record in view.records if "supervisor" in record.facts]
     warden = view.last("warden-started")
     signals = [{"signal": record.facts["signal"], "at": record.at} for record in view.all("signal")]
     return {
         "stages": [{"stage": record.facts["stage"], "at": record.at} for record in view.all("stage")],
         "cells_so_far": list(cells.values()),
-        "supervisor": None if planned is None else planned.facts["supervisor"],
+        "supervisor": told[-1].facts["supervisor"] if told else None,
+        "attempts": [
+            {
+                "attempt": number,
+                "refused": None if (refused := each.last("refused")) is None else refused.facts["verdict"],
+            }
+            for number, each in view.attempts
+        ],
         "warden_pid": None if warden is None else warden.facts["pid"],
         "signals": signals,
         "takeovers": [{"by": record.facts["by"], "at": record.at} for record in view.all("takeover")],

@@ -11,7 +11,7 @@ import click
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.recovering import recovery_for
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
-from orchestrate.errors import ReceiptError
+from orchestrate.errors import JournalDamagedError, TeardownUnconfirmedError
 from orchestrate.lifecycle.owner import ask_to_end
 from orchestrate.lifecycle.run_directory import RunDirectory, find_run
 from orchestrate.receipts.statement import Receipt
@@ -44,16 +44,23 @@ def command(run: str, wait: int, runs_dir: Path, *, as_json: bool) -> int:
     directory = find_run(runs_dir, run)
     recovery = recovery_for("teardown")
     was_live = directory.has_owner()
-    lock = ask_to_end(directory, wait_s=float(wait))
     try:
-        closed = recovery.end(directory, "its owner was gone and a person asked for the teardown")
-        if closed is None and not was_live:
-            recovery.look_again(directory, "a person asked for the teardown again")
-    finally:
-        lock.release()
+        lock = ask_to_end(directory, wait_s=float(wait))
+        try:
+            closed = recovery.end(directory, "its owner was gone and a person asked for the teardown")
+            if closed is None and not was_live:
+                recovery.look_again(directory, "a person asked for the teardown again")
+        finally:
+            lock.release()
+    except JournalDamagedError as error:
+        raise TeardownUnconfirmedError(
+            f"whatever carries the token of run {directory.run_id} was ended and removed, but what it had made is not "
+            f"known any more: {error.cause}",
+            remedy=error.remedy,
+        ) from error
     closure = ReceiptStore(directory.receipts).newest_closure()
     if closure is None:
-        raise ReceiptError(
+        raise TeardownUnconfirmedError(
             f"run {directory.run_id} could not be closed", remedy="see the notes above; free the disk and try again"
         )
     answer = _as_json(directory, closure)

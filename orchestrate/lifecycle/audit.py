@@ -23,10 +23,9 @@ from orchestrate.backends.survey import OwnedResources, Surveyor
 from orchestrate.clock import from_wire
 from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.closure import Closed
-from orchestrate.lifecycle.journal import is_chained, last_record
 from orchestrate.lifecycle.recovery import Recovery
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
-from orchestrate.lifecycle.runs import RunHead, RunState, head_of, husks, list_runs
+from orchestrate.lifecycle.runs import ALWAYS_WHOLE, RunHead, RunState, checked_heads, head_of, husks, list_runs
 
 __all__ = ["Action", "AuditPlan", "Filter", "Finding", "apply", "plan_audit"]
 
@@ -177,7 +176,7 @@ def plan_audit(
     if problem:
         unknown.append(problem)
     count = 0
-    for head in _checked_heads(heads):
+    for head in checked_heads(heads):
         count += 1
         if head.run.run_id == wanted.run_id:
             known.add(head.run.run_id)
@@ -189,7 +188,7 @@ def plan_audit(
             if head.state is RunState.DAMAGED:
                 unknown.append(f"run {finding.run_id}: {head.problem}; what it may own can not be told from it")
     if local_runs:
-        some = f", the journals of the newest {_ALWAYS_WHOLE} from end to end" if count > _ALWAYS_WHOLE else ""
+        some = f", the journals of the newest {ALWAYS_WHOLE} from end to end" if count > ALWAYS_WHOLE else ""
         looked.append(f"local: {count} run{'' if count == 1 else 's'} in {runs_dir}{some}")
         findings.extend(filter(wanted.wants, map(_husk, husks(runs_dir))))
     for item in chain.from_iterable(held.values()):
@@ -212,11 +211,6 @@ def apply(plan: AuditPlan, recovery: Recovery, clock: Callable[[], float] = time
         yield replace(done, outcome=f"{done.outcome}{took}" if done.outcome else "")
 
 
-_ALWAYS_WHOLE, _AT_MOST_WHOLE = 1000, 2000
-"""Of so many of the newest runs the whole journal is checked; of an older one when it was touched since its closure."""
-_CLOSING_S = 60.0
-
-
 def _heads(
     runs_dir: Path, held: Mapping[str, Sequence[Held]], *, all_of_them: bool
 ) -> tuple[Iterable[RunHead], str | None]:
@@ -231,33 +225,6 @@ def _heads(
 def _is_name(run_id: str) -> bool:
     """Whether a run id, which comes from a label that anybody may write, is one name in a folder."""
     return run_id not in {"", ".", ".."} and "/" not in run_id and "\0" not in run_id
-
-
-def _checked_heads(heads: Iterable[RunHead]) -> Iterator[RunHead]:
-    """`heads`, with the closed runs as damaged whose journal is: its end can be whole and the rest of it not."""
-    whole = 0
-    for count, head in enumerate(heads, 1):
-        if head.state is not RunState.CLOSED or whole >= _AT_MOST_WHOLE:
-            yield head
-            continue
-        try:
-            if count > _ALWAYS_WHOLE and not _touched_since_closed(head):
-                yield head
-                continue
-            whole += 1
-            damage = "" if is_chained(head.run.journal) else "its journal is damaged before its last record"
-        except OSError as error:
-            damage = f"its journal can not be read: {error.strerror}"
-        yield replace(head, state=RunState.DAMAGED, problem=damage) if damage else head
-
-
-def _touched_since_closed(head: RunHead) -> bool:
-    last = last_record(head.run.journal)
-    try:
-        closed_s = from_wire("" if last is None else last.at).timestamp()
-    except ValueError:
-        return True
-    return head.run.journal.stat().st_mtime > closed_s + _CLOSING_S
 
 
 def _looked_at(head: RunHead, look: Callable[[RunDirectory], Look]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from orchestrate.clock import from_wire
 from orchestrate.errors import JournalDamagedError, OrchestrateError
-from orchestrate.lifecycle.journal import JournalRecord, JournalView, last_record, read_journal
+from orchestrate.lifecycle.journal import JournalRecord, JournalView, is_chained, last_record, read_journal
 from orchestrate.lifecycle.plan import read_plan
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory
 from orchestrate.receipts.journal_chain import ATTEMPT_KIND
 
-__all__ = ["RunHead", "RunState", "head_of", "husks", "list_runs"]
+__all__ = ["ALWAYS_WHOLE", "RunHead", "RunState", "checked_heads", "head_of", "husks", "list_runs"]
+
+ALWAYS_WHOLE, _AT_MOST_WHOLE = 1000, 2000
+"""Of so many of the newest runs the whole journal is checked; of an older one when it was touched since its closure."""
+_CLOSING_S = 60.0
 
 
 class RunState(StrEnum):
@@ -80,6 +85,24 @@ def list_runs(runs_dir: Path) -> Iterator[RunHead]:
                 yield head
 
 
+def checked_heads(heads: Iterable[RunHead]) -> Iterator[RunHead]:
+    """`heads`, with the closed runs as damaged whose journal is: its end can be whole and the rest of it not."""
+    whole = 0
+    for count, head in enumerate(heads, 1):
+        if head.state is not RunState.CLOSED or whole >= _AT_MOST_WHOLE:
+            yield head
+            continue
+        try:
+            if count > ALWAYS_WHOLE and not _touched_since_closed(head):
+                yield head
+                continue
+            whole += 1
+            damage = "" if is_chained(head.run.journal) else "its journal is damaged before its last record"
+        except OSError as error:
+            damage = f"its journal can not be read: {error.strerror}"
+        yield replace(head, state=RunState.DAMAGED, problem=damage) if damage else head
+
+
 def husks(runs_dir: Path) -> list[RunDirectory]:
     """Directories of runs that were never finished being made, and whose maker is gone: nothing was ever asked for.
 
@@ -109,6 +132,15 @@ def head_of(run: RunDirectory) -> RunHead | None:
     head = _unclosed(run, state, _stage(view.current), "", {} if closure is None else closure.facts)
     attempt = view.last(ATTEMPT_KIND)
     return head if attempt is None else replace(head, expires_at=str(attempt.facts["expires_at"]))
+
+
+def _touched_since_closed(head: RunHead) -> bool:
+    last = last_record(head.run.journal)
+    try:
+        closed_s = from_wire("" if last is None else last.at).timestamp()
+    except ValueError:
+        return True
+    return head.run.journal.stat().st_mtime > closed_s + _CLOSING_S
 
 
 def _names(runs_dir: Path) -> list[str]:

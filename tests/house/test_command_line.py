@@ -117,7 +117,7 @@ def test_an_answer_that_can_not_be_written_is_one_error_line(arguments):
             text=True,
             check=False,
         )
-    assert answer.returncode == 1
+    assert answer.returncode == verdict.Verdict.INFRASTRUCTURE.exit_code
     errors = [line for line in answer.stderr.splitlines() if not line.startswith(("warning:", "note:"))]
     assert errors == ["error: No space left on device", "remedy: make room or rights there"]
 
@@ -129,7 +129,7 @@ def test_a_reader_that_left_is_told_nothing():
         [sys.executable, "-m", "orchestrate", *SMOKE], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(writing)
-    assert (answer.returncode, answer.stderr) == (1, "")
+    assert (answer.returncode, answer.stderr) == (5, "")
 
 
 def test_the_verdict_table_is_the_published_one():
@@ -174,3 +174,42 @@ def test_a_closed_standard_stream_changes_no_exit_code_and_no_file_takes_its_pla
     )
     done = subprocess.run(["sh", "-c", f'"{sys.executable}" -c "$0" {closed}', script], check=False, cwd=tmp_path)
     assert done.returncode == 0
+
+
+CRASH = """
+import sys
+sys.argv = ["orchestrate", "cells", "list", *sys.argv[1:]]
+import orchestrate.cells.cell_set as cell_set
+import orchestrate.commands.cells as cells
+from orchestrate import cli
+def crash(*arguments, **options):
+    raise {what}
+cells.command.commands["list"].callback = crash
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("what", ["ZeroDivisionError('what')", "RecursionError('deep')", "KeyError('gone')"])
+def test_a_fault_of_the_program_itself_is_no_failed_test_and_says_what_it_is(what):
+    answer = subprocess.run(
+        [sys.executable, "-c", CRASH.format(what=what), "--json"], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == verdict.Verdict.INFRASTRUCTURE.exit_code
+    error = json.loads(answer.stdout)["error"]
+    assert (error["code"], error["exit_code"]) == ("internal", 5)
+    assert what.split("(")[0] in error["cause"]
+    assert f"error: {error['cause']}" in answer.stderr.splitlines()[-2]
+
+
+@pytest.mark.parametrize("what", ["KeyboardInterrupt", "click.Abort()"])
+def test_a_launch_that_is_interrupted_while_it_gets_ready_answers_with_its_one_object(what):
+    script = (
+        "import sys, click\nsys.argv = ['orchestrate', 'launch', '--json']\nfrom orchestrate import cli\n"
+        f"def stop(*arguments, **options): raise {what}\n"
+        "cli._LazyGroup.get_command = stop\ncli.main()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert answer.returncode == 130
+    found = json.loads(answer.stdout)
+    assert (found["verdict"], found["run_id"], found["exit_code"]) == ("cancelled", None, 130)
+    assert found["teardown"] == {"confirmed": True, "remaining": []}
