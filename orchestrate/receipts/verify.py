@@ -19,6 +19,7 @@ from orchestrate.receipts.attempts import attempt_of_evidence
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.claims import not_proven, proven, records_after, uncovered_files
 from orchestrate.receipts.consistency import second_accounts, time_gaps
+from orchestrate.receipts.journal_match import journal_gaps
 from orchestrate.receipts.judgement import contradictions
 from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.reviews import measured_verdict, reviewed, reviews_in
@@ -116,6 +117,7 @@ def verify_record(
     problems.extend(_plan(record))
     problems.extend(_bound_files(record))
     problems.extend(_collected(record))
+    problems.extend(journal_gaps(record))
     for before, closed in zip((None, *record.closures), record.closures, strict=False):
         problems.extend(_closure(record, closed, before))
     closure = record.closure
