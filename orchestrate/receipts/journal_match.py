@@ -30,7 +30,7 @@ def _compared(receipts: tuple[Receipt, ...], records: tuple[JournalRecord, ...])
         name = "closure_sha256" if each.kind == "closure" else "sha256"
         index = next((index for index, receipt in enumerate(left) if receipt.sha256 == each.facts.get(name)), None)
         if index is None:
-            yield f"record {each.seq} of the journal announces a receipt of {_stage(each)} that is not the next one there"
+            yield f"journal record {each.seq} announces a receipt of {_stage(each)} that is not the next one there"
             continue
         for skipped in left[:index]:
             if not _may_be_unannounced(skipped, records[:place]):
