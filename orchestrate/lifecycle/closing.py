@@ -266,7 +266,7 @@ class Closing:
                 missing=missing_stages(self.receipts),
                 unconfirmed=(*remaining, *unknown),
                 problems=self._problems,
-                told=collected.told,
+                told=[f"{word.key}: {word.reason}" for word in collected.words if word.reason],
             )
         )
         refused = refused_case(self.journal.view)

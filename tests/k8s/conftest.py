@@ -192,11 +192,16 @@ class Tool:
         self.folder = folder
         self.packages = packages
         self.launched = []
+        self.as_user(cluster.kubeconfig, cluster.namespace)
+
+    def as_user(self, kubeconfig, namespace):
+        """From now on with these credentials, in this namespace."""
+        self.kubeconfig, self.namespace = kubeconfig, namespace
 
     def environ(self, packages=None):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATE_")}
         return {
-            **kept, "KUBECONFIG": str(self.cluster.kubeconfig), "TMPDIR": str(self.folder),
+            **kept, "KUBECONFIG": str(self.kubeconfig), "TMPDIR": str(self.folder),
             "PYTHONPATH": str(packages or self.packages("complete")),
         }  # fmt: skip
 
@@ -208,7 +213,7 @@ class Tool:
         own = ["--image", self.cluster.image] if "--image" not in options else []
         own += ["--deadline", "15m"] if "--deadline" not in options else []
         command = [
-            sys.executable, "-m", "orchestrate", "launch", "--backend", "k8s", "--namespace", self.cluster.namespace,
+            sys.executable, "-m", "orchestrate", "launch", "--backend", "k8s", "--namespace", self.namespace,
             "--cell-set", "smoke", "--repeat", "2", "--accelerators", f"H200:{gpus}", *self.cluster.selector,
             "--runs-dir", str(runs_dir), "--json", *own, *options,
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from k8s_emulator.answers import ApiError, conflict
 from k8s_emulator.paths import parse
 from k8s_emulator.resources import REVIEWS
 
+SPEC = {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": None}
 TRUE = {"true", "True", "1"}
 
 
@@ -34,10 +35,13 @@ class Api:
                 raise ApiError(404, "the server could not find the requested resource")  # noqa: TRY301  # one way out
             call = parse(request.method, request.path, request.query)
             body = await request.read()
-            record = {**call.as_json(), "agent": request.headers.get("User-Agent", ""), "code": None}
+            user = self.cluster.access.user(request.headers.get("Authorization"))
+            record = {**call.as_json(), "user": user, "code": None}
             self.calls.append(record)
             try:
-                response = await self.cluster.faults.serve(request, record, lambda: self._serve(request, call, body))
+                response = await self.cluster.faults.serve(
+                    request, record, lambda: self._serve(request, call, user, body)
+                )
             except ApiError as error:
                 record["code"] = error.code
                 raise
@@ -46,9 +50,8 @@ class Api:
             return web.json_response(error.as_json(), status=error.code, headers=error.headers)
         return response
 
-    async def _serve(self, request, call, body):
+    async def _serve(self, request, call, user, body):
         access = self.cluster.access
-        user = access.user(request.headers.get("Authorization"))
         if body and request.content_type.endswith("protobuf"):
             raise ApiError(
                 415, "the body of the request was in an unknown format - accepted media types: application/json"
@@ -101,7 +104,13 @@ class Api:
             self.cluster.store.must("serviceaccounts", call.namespace, call.name)
             token = self.cluster.access.issue(call.namespace, call.name)
             status = {"token": token, "expirationTimestamp": "2100-01-01T00:00:00Z"}
-            return {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "status": status}
+            return {
+                "kind": "TokenRequest",
+                "apiVersion": "authentication.k8s.io/v1",
+                "metadata": {},
+                "spec": {"audiences": []},
+                "status": status,
+            }
         if call.subresource == "eviction":
             self.cluster.evict_by_api(call.namespace, call.name)
             return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

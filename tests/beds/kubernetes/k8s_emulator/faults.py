@@ -24,6 +24,7 @@ class Fault:
     verb: str | None = None
     resource: str | None = None
     name: str | None = None
+    user: str | None = None
     nth: int = 1
     times: int = 1
     delay_s: float = 1.0
@@ -32,8 +33,7 @@ class Fault:
     struck: int = 0
 
     def matches(self, call):
-        wanted = ((self.verb, call["verb"]), (self.resource, call["resource"]), (self.name, call["name"]))
-        if any(want is not None and want != got for want, got in wanted):
+        if any(getattr(self, key) not in {None, call[key]} for key in ("verb", "resource", "name", "user")):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
@@ -55,8 +55,9 @@ class Faults:
         """How many calls each armed fault has met."""
         return [fault.struck for fault in self.armed]
 
-    def clear(self):
-        self.armed.clear()
+    def clear(self, user=None):
+        """Disarm all, or what was armed for one user."""
+        self.armed = [fault for fault in self.armed if user is not None and fault.user != user]
 
     async def serve(self, request, call, serve):
         """Have `serve()` answer, or what the fault makes of it."""

@@ -25,7 +25,8 @@ class Call:
         if self.resource is None:
             return None
         plural = "/".join(filter(None, (self.resource.plural, self.subresource)))
-        namespace = self.namespace
+        # A namespace is in itself: a Role there may let it be read.
+        namespace = self.name if self.resource.plural == "namespaces" else self.namespace
         return (self.verb, self.resource.group, plural, namespace, self.name)
 
     def as_json(self):

@@ -1,0 +1,201 @@
+"""The fault matrix on the emulated cluster.
+
+The launcher is killed before and after every record of a journal, and every kind of call to the API fails before it
+acts, after it has acted, by time-out, and for good; journal and calls are enumerated from a run that went well, never
+by hand. Whatever happens: after the recovery nothing of the run is left, nobody else's object was touched, and the
+verdict is right.
+"""
+
+import json
+import queue
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from k8s_bed import EmulatorBed, until, why_no_containers
+from k8s_lane import Lane, closures, kinds
+
+from orchestrate.receipts.verify import verify_run
+
+LANES = 10
+IMAGE = "bed.local/torch:1"
+FAULTS = {
+    "before it acts": {"kind": "reset", "times": 1},
+    "after it has acted": {"kind": "lost", "times": 1},
+    "by time-out": {"kind": "hang-after", "times": 1},
+    "for good": {"kind": "503", "times": 10**6},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the matrix: what is done to the run, and who finishes it."""
+
+    row: str
+    column: str
+    launch: tuple = ()
+    fault: tuple = ()
+    recovery: str = "nobody"
+
+
+@pytest.fixture(scope="module")
+def lanes(tmp_path_factory, packages):
+    if (why := why_no_containers()) is not None:
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("matrix")
+    bed = EmulatorBed(folder / "bed", "--nodes", "big:400", pace=0.0)
+    free = queue.Queue()
+    for number in range(LANES):
+        place = folder / f"lane{number}"
+        place.mkdir()
+        free.put(Lane(bed, place, packages("complete"), number))
+    yield free
+    bed.close()
+
+
+@pytest.fixture(scope="module")
+def model(lanes):
+    """Journal and calls of a run to which nothing happened."""
+    lane = lanes.get()
+    lane.bed.pull("forget-calls")
+    told = play(lane, Case("model", "undisturbed"))
+    assert told == "passed"
+    (run,) = (lane.folder / "model-undisturbed").glob("r2*")
+    calls = [call for call in lane.bed.pull("calls") if call["user"] == lane.user]
+    lanes.put(lane)
+    return kinds(run), calls
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_launcher_killed_at_any_record_leaves_nothing_on_the_cluster(lanes, model):
+    records, _ = model
+    cases = []
+    for number, kind in enumerate(records, 1):
+        row = f"{number:2} {kind}"
+        cases.append(Case(row, "before", ("--strike-before", str(number)), recovery="warden"))
+        recovery = "teardown" if number % 2 else "audit"
+        strike = ("--strike-after", str(number), "--with-warden")
+        cases.append(Case(row, f"after, with warden: {recovery}", strike, recovery=recovery))
+    report("launcher killed at each of {} records", len(records), cases, play_all(lanes, cases))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_call_that_fails_in_any_way_leaves_nothing_on_the_cluster(lanes, model):
+    _, calls = model
+    called = list(dict.fromkeys((call["verb"], call["resource"]) for call in calls))
+    cases = [
+        Case(f"{verb} {resource}", column, fault=tuple({**fault, "verb": verb, "resource": resource}.items()))
+        for verb, resource in called
+        for column, fault in FAULTS.items()
+    ]
+    report("each of {} kinds of calls fails", len(called), cases, play_all(lanes, cases))
+
+
+def play_all(lanes, cases):
+    def take_a_lane(case):
+        lane = lanes.get()
+        try:
+            outcome = play(lane, case)
+        finally:
+            lanes.put(lane)
+        print(f"  {case.row:32} {case.column:32} {outcome}", flush=True)
+        return outcome
+
+    with ThreadPoolExecutor(LANES) as pool:
+        return list(pool.map(take_a_lane, cases))
+
+
+def report(title, count, cases, outcomes):
+    print(f"\n{title.format(count)}: {len(cases)} cases")
+    for outcome in sorted(set(outcomes)):
+        print(f"  {outcomes.count(outcome):4} x {outcome[:100]}")
+    wrong = [f"{case.row}, {case.column}: {outcome}" for case, outcome in zip(cases, outcomes, strict=True)
+             if outcome.startswith("WRONG")]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+def play(lane, case):
+    """Run one case; the outcome in words."""
+    runs_dir = lane.folder / re.sub(r"[^a-z0-9]+", "-", f"{case.row} {case.column}".lower())
+    runs_dir.mkdir(exist_ok=True)
+    if case.fault:
+        lane.bed.pull("arm", user=lane.user, **dict(case.fault))
+    script = str(Path(__file__).with_name("launch_struck.py"))
+    err = runs_dir.with_suffix(".err")
+    with err.open("wb") as stream:
+        done = subprocess.run(
+            [sys.executable, script, str(runs_dir), lane.namespace, IMAGE, *case.launch],
+            stdout=subprocess.PIPE, stderr=stream, env=lane.environ(), cwd=lane.folder, timeout=400, check=False,
+        )  # fmt: skip
+    try:
+        return judge(lane, case, runs_dir, done)
+    except AssertionError as error:
+        return f"WRONG: {error}; exit {done.returncode}; {err.read_text()[-600:]!r}"
+
+
+def judge(lane, case, runs_dir, done):
+    run = next((path for path in runs_dir.iterdir() if re.fullmatch(r"r\d{8}-.*", path.name)), None)
+    if case.launch:
+        if done.returncode != -signal.SIGKILL:
+            return f"not killed: it had ended with {done.returncode}"
+        told = recover(lane, case, run, runs_dir)
+    else:
+        told = judge_answer(lane, done, run)
+        lane.bed.pull("disarm", user=lane.user)
+        if "teardown-unconfirmed" in told:
+            code, out = lane.command("teardown", run.name, "--runs-dir", str(runs_dir))
+            assert code == 0, f"teardown ends with {code}: {out}"
+            told += ", finished by teardown"
+    assert lane.state() == lane.before, f"{told}; left or touched: {set(lane.state()) ^ set(lane.before)}"
+    return told
+
+
+def recover(lane, case, run, runs_dir):
+    if run is None:
+        return "nothing had been made"
+    if case.recovery == "audit":
+        (empty := runs_dir / "elsewhere").mkdir()
+        code, out = lane.command("audit", "--backend", "k8s", "--namespace", lane.namespace, "--run", run.name,
+                                 "--reap", "--runs-dir", str(empty))  # fmt: skip
+        assert code == 0, f"audit ends with {code}: {out}"
+        return "removed by an audit elsewhere"
+    if case.recovery == "teardown" or "warden-started" not in kinds(run):
+        code, out = lane.command("teardown", run.name, "--runs-dir", str(runs_dir))
+        assert code == 0, f"teardown ends with {code}: {out}"
+        by = "teardown"
+    else:
+        until(lambda: closures(run), lambda: f"the warden's closure; {kinds(run)}", limit_s=200)
+        by = "its warden"
+    closure = closures(run)[-1]
+    assert closure["teardown"]["confirmed"], closure
+    verified = verify_run(run)
+    assert verified.holds, verified.problems
+    if closure["verdict"] == "passed":
+        assert closure["cells"]["complete"] == 4, closure
+        return f"had been closed as passed (looked at by {by})"
+    assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost"), closure
+    return f"cancelled, closed by {by}"
+
+
+def judge_answer(lane, done, run):
+    """A fault of the API is never a failed test, never a lack of GPUs, and passes only if nothing is missing."""
+    answer = json.loads(done.stdout)
+    if "error" in answer:
+        assert run is None or not kinds(run), answer
+        return f"refused: {answer['error']['code']}"
+    verdict = answer["verdict"]
+    assert verdict in {"passed", "infrastructure", "incomplete", "teardown-unconfirmed", "unsatisfiable"}, answer
+    assert verdict != "unsatisfiable" or "forbidden" in answer["reason"].lower(), answer
+    if verdict == "passed":
+        assert answer["cells"] == {"expected": 4, "complete": 4}, answer
+    if verdict != "teardown-unconfirmed":
+        assert answer["teardown"]["confirmed"], answer
+        assert lane.state() == lane.before, f"{verdict}, and yet there is {set(lane.state()) - set(lane.before)}"
+    return verdict
