@@ -190,6 +190,15 @@ class TestQueue:
     def test_a_queue_that_does_not_exist_is_a_wrong_request(self):
         lost = self.workload("LocalQueue gpus doesn't exist", reason="Inadmissible")
         assert why(Seen(job(suspend=True), workloads=(lost,))) is Reason.MISCONFIGURED
+        assert why(Seen(job(suspend=True), workloads=(lost,)), out_of_time=False) is None
+
+    def test_a_workload_that_others_displaced_from_the_queue_was_preempted(self):
+        evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "by workload x"}
+        displaced = {"status": {"conditions": [evicted]}}
+        assert why(Seen(job(suspend=True), workloads=(displaced,))) is Reason.PREEMPTED
+        other = {"status": {"conditions": [{**evicted, "reason": "PodsReadyTimeout"}]}}
+        assert why(Seen(job(suspend=True), workloads=(other,))) is Reason.QUEUED
+        assert why(Seen(job(suspend=True), workloads=({"spec": {"active": False}},))) is Reason.DENIED
 
     def test_an_admission_check_that_rejects_is_a_refusal(self):
         checks = [{"name": "prov", "state": "Rejected", "message": "no"}]
@@ -280,6 +289,29 @@ class TestScheduling:
         assert why(self.seen(node(taints=[taint]))) is Reason.MISCONFIGURED
         tolerated = [{"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}]
         assert why(self.seen(node(taints=[taint]), tolerations=tolerated)) is Reason.NOTHING_FREE
+
+    @pytest.mark.parametrize(
+        ("toleration", "tolerated"),
+        [
+            ({"operator": "Exists"}, True),
+            ({"key": "team", "operator": "Exists"}, True),
+            ({"key": "other", "operator": "Exists"}, False),
+            ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+            ({"key": "team", "value": "a"}, True),
+            ({"key": "team", "value": "b"}, False),
+            ({"key": "team"}, False),
+        ],
+    )
+    def test_each_form_of_a_toleration_is_read(self, toleration, tolerated):
+        taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+        found = why(self.seen(node(taints=[taint]), tolerations=[toleration]))
+        assert (found is Reason.NOTHING_FREE) is tolerated
+
+    def test_what_was_asked_for_is_told_by_the_pod_where_the_caller_does_not_say(self):
+        found = refusal(self.seen(node()), asked={}, where="here", at=AT, out_of_time=True)
+        assert found.offers[0].asked == "nvidia.com/gpu: 4"
+        named = refusal(self.seen(node()), asked={"accelerators": "H200:4"}, where="here", at=AT, out_of_time=True)
+        assert (named.offers[0].asked, named.offers[0].where, named.offers[0].at) == ("H200:4", "here", AT)
 
     def test_a_cordoned_node_comes_back_and_a_dead_one_is_a_fault(self):
         assert why(self.seen(node(cordoned=True))) is Reason.NOTHING_FREE
@@ -408,6 +440,10 @@ class TestOnTheNode:
     def test_what_the_kubelet_waits_for_is_told(self, reason, expected):
         assert why(self.seen(state=self.waiting(reason))) is expected
 
+    def test_a_name_that_is_none_is_refused_at_once(self):
+        invalid = self.seen(state=self.waiting("InvalidImageName", "invalid reference format"))
+        assert why(invalid, out_of_time=False) is Reason.MISCONFIGURED
+
     def test_a_container_that_the_gpu_runtime_can_not_start_is_a_fault_of_the_node(self):
         end = {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z"}
         broken = {"terminated": {**end, "message": "nvidia-container-cli: initialization error: driver not loaded"}}
@@ -502,6 +538,11 @@ class TestEndings:
         told = [disruption("DeletionByTaintManager"), {"type": "Ready", "status": "False", "reason": ready}]
         found = self.end(pod(phase="Failed", state=exited(143), conditions=told, deleted=True))
         assert (found.how, found.verdict) == (HowEnded.EVICTED, Verdict.INFRASTRUCTURE)
+
+    def test_a_node_that_was_lost_while_its_container_ended_is_a_lost_node(self):
+        told = [disruption("DeletionByTaintManager"), {"type": "Ready", "status": "False", "reason": "NodeNotReady"}]
+        found = self.end(pod(phase="Running", state=exited(137), conditions=told, deleted=True))
+        assert found.how is HowEnded.NODE_LOST
 
     def test_a_disruption_that_is_only_announced_is_no_end(self):
         told = pod(phase="Running", state=RUNNING, conditions=[disruption("DeletionByTaintManager")])
