@@ -20,7 +20,8 @@ from orchestrate.commands.recovering import recovery_for
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.errors import BackendError
-from orchestrate.lifecycle.audit import Action, AuditPlan, Filter, Finding, apply, plan_audit
+from orchestrate.lifecycle.audit import AuditPlan, apply, plan_audit
+from orchestrate.lifecycle.findings import Action, Filter, Finding
 from orchestrate.report.words import clean, duration
 from orchestrate.user import home_folder
 from orchestrate.verdict import Verdict

@@ -11,7 +11,8 @@ from orchestrate.backends.protocol import Look, Resource
 from orchestrate.backends.survey import OwnedResources, Survey
 from orchestrate.clock import to_wire
 from orchestrate.errors import RunsDirError
-from orchestrate.lifecycle.audit import Action, Filter, apply, plan_audit
+from orchestrate.lifecycle.audit import apply, plan_audit
+from orchestrate.lifecycle.findings import Action, Filter
 from orchestrate.lifecycle.journal import Journal, is_chained
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
 
