@@ -79,7 +79,9 @@ class OrderWatch:
         ranks = [trace.rank for trace in self._traces]
         first, second = self._at
         if self._concurrent(0, first) or self._concurrent(1, second):
-            return None
+            met = [*self._at, *(record for record in self._later if record is not None)]
+            if not any(int(record["state"]) in _STUCK for record in met):
+                return None  # no order was fixed, and all went well
         for side in (0, 1):
             stuck = self._at[side]["ref"] == self._last_of(side)["ref"] and int(self._at[side]["state"]) in _STUCK
             if self._later[side] is None and (not stuck or self._traces[side].end.how is Ended.CUT):
@@ -114,7 +116,7 @@ class OrderWatch:
             return True
         if self._traces[side].end.how is Ended.DUMP:
             return False  # a dump's order is that of the enqueuing
-        return int(record["end"]) > int(later["start"])
+        return not record["end"] or int(record["end"]) > int(later["start"])
 
     def _name(self, record: np.void) -> str:
         call = self._interned.calls[int(record["call"])]

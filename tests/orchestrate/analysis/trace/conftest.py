@@ -33,6 +33,7 @@ class Step:
     phase: str | None = None
     caller: int = 1
     done: object = True
+    ends: int = 50  # ns after its start
 
     def but(self, **changes):
         return replace(self, **changes)
@@ -68,7 +69,7 @@ class Writers:
                     flags=Flag.P2P if p2p else 0, context=writer.context(step.layout, step.phase),
                     forward=step.forward, channel=number if p2p else 0,
                 )  # fmt: skip
-                slots.append((slot, step, 1050 + 100 * place))
+                slots.append((slot, step, 1000 + 100 * place + step.ends))
             for slot, step, end in slots:
                 if step.done:
                     writer.complete(slot, end, raised=step.done == "raised")

@@ -13,8 +13,8 @@ BOTH = ["own", "pickle", "json"]
 def job(request, writers, answer):
     """Write every rank's steps in one format and answer."""
 
-    def ask(steps_by_rank, form, world=None):
-        made = writers(world or len(steps_by_rank))
+    def ask(steps_by_rank, form, name="traces"):
+        made = writers(len(steps_by_rank), name)
         if form == "own":
             made.own(steps_by_rank)
         else:
@@ -309,3 +309,32 @@ def test_callers_stand_side_by_side(job, step):
     assert [records[str(rank)]["callers"] for rank in range(3)] == [
         [f"train.py:{20 + rank} in step"] for rank in range(3)
     ]
+
+
+def test_groups_used_at_once_fix_no_order(job, step):
+    """Asynchronous, or from two threads: what overlaps in time and completes is no disagreement."""
+    a, b = step(group="a"), step(group="b")
+    late = {"ends": 400}
+    found = job({0: [a.but(**late), b.but(**late)], 1: [b.but(**late), a.but(**late)]}, "own")
+    assert found.decision is Decision.AGREE
+    stuck = {"ends": 400, "done": False}
+    found = job({0: [a.but(**stuck), b.but(**stuck)], 1: [b.but(**stuck), a.but(**stuck)]}, "own", name="stuck")
+    assert found.first.kind is Kind.ORDER
+
+
+@pytest.mark.parametrize("form", OWN)
+def test_the_answer_does_not_depend_on_the_window(writers, step, answer, form):
+    steps = {rank: [step(size=(4 + i % 7,), group="ab"[i % 2]) for i in range(9000)] for rank in range(3)}
+    steps[1][8123] = steps[1][8123].but(size=(1,))
+    folder = writers(3).own(steps)
+    found = [answer(folder, window=window) for window in (1024, 65_536)]
+    assert [one.first.kind for one in found] == [Kind.SIZE] * 2
+    assert {(one.first.group.name, one.first.key >> 12, one.first.odd) for one in found} == {("b", 4061, (1,))}
+
+
+def test_ranks_further_apart_than_the_window_are_undecidable(writers, step, answer):
+    a, b = step(group="a"), step(group="b")
+    folder = writers(2).own({0: [a] * 10_000 + [b] * 10_000, 1: [b] * 10_000 + [a] * 10_000})
+    found = answer(folder, window=1024)
+    assert found.decision is Decision.UNDECIDABLE
+    assert "larger --window" in found.summary
