@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.local_node import check_corpora
 from orchestrate.backends.protocol import Acquisition, Backend, JobState, JobStatus, Preflight, Request
 from orchestrate.clock import to_wire
@@ -17,6 +18,7 @@ from orchestrate.lifecycle.closing import Narrator
 from orchestrate.lifecycle.deadline import LEAST_RUN_S, Deadline
 from orchestrate.lifecycle.journal import Journal
 from orchestrate.lifecycle.outcome import Ended, Ending
+from orchestrate.lifecycle.patience import call_with_patience
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.lifecycle.refusals import Refusal, refusal_of
@@ -106,13 +108,23 @@ class Forward:
         self.doing("acquiring")
         self.journal.append("acquiring", intent=dict(self.backend.intent(self.request)))
         try:
-            acquired = self.backend.acquire(self.request, budget_s=self._patience_s(), pause=self._wait_and_tell)
+            acquired = self._call_acquire(self._patience_s())
         except (BackendError, UsageError) as error:
             raise self._refused(Stage.ACQUIRE, error, started, {"accelerators": self.plan.accelerators}) from error
         resources = [{"kind": item.kind, "id": item.id} for item in acquired.resources]
         self.journal.append("acquired", resources=resources)
         facts = self._granted(acquired, resources)
         self.receipts.write(Stage.ACQUIRE, started_at=started, ended_at=self._time(), facts=facts)
+
+    def _call_acquire(self, budget_s: float) -> Acquisition:
+        if not provider_of(self.plan.backend).is_remote:
+            return self.backend.acquire(self.request, budget_s=budget_s, pause=self._wait_and_tell)
+        return call_with_patience(
+            lambda pause: self.backend.acquire(self.request, budget_s=budget_s, pause=pause),
+            pause=self._wait_and_tell,
+            watch=self.watch,
+            budget_s=budget_s,
+        )
 
     def _patience_s(self) -> float:
         return max(0.0, min(self.budget_s, self.deadline.budget_s() - LEAST_RUN_S))

@@ -150,6 +150,18 @@ def test_a_stop_signal_ends_the_asking_at_once(bed, moment):
     holds(run)
 
 
+def test_a_call_that_hangs_does_not_keep_a_stop_signal_from_its_teardown(bed):
+    bed.pretend(**{"*": ["hang"]})
+    run = bed.launch("--backend", "k8s")
+    bed.wait(lambda: list((bed.folder / "cloud").glob("things/*")), "the request to be there")
+    run.process.send_signal(signal.SIGINT)
+    answer, code = run.answer()
+    assert (code, answer["verdict"]) == (130, "cancelled")
+    assert list((bed.folder / "cloud").glob("things/*")) == []
+    assert answer["teardown"]["confirmed"]
+    holds(run)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -6,6 +6,7 @@ local run does.
 """
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,10 @@ class PretendBackend(LocalBackend):
                 self.leave()
                 while True:
                     pause(0.05)
+            case "hang":
+                self.leave()
+                while True:
+                    threading.Event().wait()
             case "stay":
                 self.leave()
                 self.thing.with_suffix(".stays").touch()
