@@ -77,6 +77,7 @@ class _Worker(Generic[_Result]):
         self._returned: list[_Result] = []
         self._raised: BaseException | None = None
         self._abandoned = False
+        self._is_ending = False
         self._ended = threading.Event()
         self.wake_fd, self._wake = os.pipe()
         # A daemon: a call that never comes back must not keep this process alive.
@@ -94,6 +95,8 @@ class _Worker(Generic[_Result]):
         try:
             seconds = self._errands.get_nowait()
         except queue.Empty:
+            if self._is_ending:
+                self._ended.wait(1.0)
             return
         os.read(self.wake_fd, 1)
         answer: BaseException | None = None
@@ -121,6 +124,7 @@ class _Worker(Generic[_Result]):
             self._returned.append(self._call(self._pause))
         except BaseException as error:  # noqa: BLE001  # told to whoever waits for the result
             self._raised = error
+        self._is_ending = True
         os.write(self._wake, b"!")
         self._ended.set()  # last of all: from then on the pipe may be closed
 
