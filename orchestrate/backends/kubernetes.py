@@ -71,8 +71,8 @@ class KubernetesBackend:
 
     name = "k8s"
     census_path = CensusPath.DIRECT
-    teardown_reserve_s = 180.0
-    """Ending the payload and fetching its evidence, 90 s for pods to go, and a census of two looks."""
+    teardown_reserve_s = 150.0
+    """Ending the payload and fetching its evidence, up to 90 s for its pod to go, and a census of two looks."""
 
     def __init__(
         self,
@@ -192,6 +192,7 @@ class KubernetesBackend:
         watch = self._watch
         if watch is None:
             return JobStatus(JobState.WAITING)
+        progress: tuple[Mapping[str, Any], ...] = ()
         try:
             watch.look(watch.api.budget(_POLL_S))
             pod = watch.pod()
@@ -201,7 +202,7 @@ class KubernetesBackend:
             progress = self._collector.advance(watch)
             return status_of(watch, progress, told_to_stop=self._stopped)
         except ApiError:
-            return JobStatus(JobState.RUNNING)
+            return JobStatus(JobState.RUNNING, progress=progress)
 
     def wake_fd(self) -> int | None:
         """There is none."""

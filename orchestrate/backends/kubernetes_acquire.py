@@ -30,7 +30,7 @@ CAPS = ("activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit")
 _CREATE_WINDOW_S = 30.0
 _CLOCK_SLACK_S = 1.0
 _LOOK_S = 15.0
-_CLUSTER_EVERY_S = 10.0
+_CLUSTER_EVERY_S = 30.0
 _YOUNG_S = 30.0
 
 

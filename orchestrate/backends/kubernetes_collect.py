@@ -70,7 +70,7 @@ class Collector:
             progress = self._progress(tail.data)
             if tail.ended is not None:
                 self._take(container, tail.ended)
-        except EvidenceError as error:
+        except (EvidenceError, OSError) as error:
             self.problem = f"the evidence of pod {name_of(pod)} was not taken: {error}"
         except ApiError as error:
             self.problem = self.problem or f"the evidence could not be fetched from pod {name_of(pod)}: {error}"
@@ -105,9 +105,12 @@ class Collector:
         self.into(evidence)
         if self.sealed is None:
             return
-        for folder in (self._arrived(), evidence):
-            if folder is not None and folder.is_dir() and evidence_sha256(folder) == self.sealed:
-                return
+        arrived = self._arrived()
+        if arrived is not None and evidence_sha256(arrived) == self.sealed:
+            return
+        if evidence.is_dir() and evidence_sha256(evidence) == self.sealed:
+            shutil.rmtree(evidence.with_name(f"{evidence.name}.arriving"), ignore_errors=True)
+            return
         self.sealed = None
 
     def _take(self, container: Container, ended: str) -> None:
@@ -155,7 +158,7 @@ class Collector:
             self.sleep(min(1.0, budget.left()))
         try:
             self._fetch(Container(watch.api, watch.names.namespace, name_of(pod)))
-        except (ApiError, EvidenceError) as error:
+        except (ApiError, EvidenceError, OSError) as error:
             self.problem = f"the evidence could not be fetched: {error}"
         else:
             self.problem = "the payload had not ended when its evidence was taken: it is not sealed"
@@ -177,7 +180,7 @@ class Collector:
         shutil.rmtree(into, ignore_errors=True)
         try:
             found = sink(into)
-        except (ApiError, EvidenceError, OrchestrateError) as error:
+        except (ApiError, EvidenceError, OrchestrateError, OSError) as error:
             shutil.rmtree(into, ignore_errors=True)
             before = f"{self.problem}; and " if self.problem else ""
             self.problem = f"{before}the copy that outlives the pod could not be taken: {error}"

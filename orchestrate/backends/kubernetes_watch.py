@@ -45,17 +45,16 @@ class Watch:
         found = self.api.find(Kind.JOB, self.names.namespace, self.name or self.names.job, budget)
         job = found if found is not None and uid_of(found) == self.uid else None
         pods = self.pods(budget, tries)
+        quotas = f"/api/v1/namespaces/{self.names.namespace}/resourcequotas"
         self._present = frozenset(uid_of(pod) for pod in pods)
         now = Seen(
             job,
             job_gone=job is None,
             pods=pods,
             events=self._events(pods, budget, tries) if events else (),
-            nodes=self._all("/api/v1/nodes", budget) if cluster and self.sees_nodes else self._kept("nodes"),
-            foreign_pods=(
-                self._all("/api/v1/pods", budget) if cluster and self.sees_foreign_pods else self._kept("foreign_pods")
-            ),
-            quotas=self._quotas(budget) if cluster and self.sees_quotas else self._kept("quotas"),
+            nodes=self._newest("nodes", "/api/v1/nodes", budget, ask=cluster and self.sees_nodes),
+            foreign_pods=self._newest("foreign_pods", "/api/v1/pods", budget, ask=cluster and self.sees_foreign_pods),
+            quotas=self._newest("quotas", quotas, budget, ask=cluster and self.sees_quotas),
             workloads=self._workloads(budget) if events and self.sees_workloads else (),
         )
         self.seen = remember(self.seen, now)
@@ -84,9 +83,6 @@ class Watch:
             found.extend(self.api.items(path, budget, tries=tries, fieldSelector=f"involvedObject.uid={uid}"))
         return tuple(found)
 
-    def _quotas(self, budget: Budget) -> tuple[Object, ...] | None:
-        return self._all(f"/api/v1/namespaces/{self.names.namespace}/resourcequotas", budget)
-
     def _workloads(self, budget: Budget) -> tuple[Object, ...]:
         found = self._all(_WORKLOADS.format(namespace=self.names.namespace), budget) or ()
         return tuple(
@@ -96,14 +92,16 @@ class Watch:
         )
 
     def _all(self, path: str, budget: Budget) -> tuple[Object, ...] | None:
-        """What helps to explain, but is not needed: None where it may not be seen, or was not answered."""
+        """What helps to explain, but is not needed: None where it was not answered."""
         try:
             return self.api.items(path, budget, tries=1)
         except ApiError:
             return None
 
-    def _kept(self, field: str) -> Any:
-        return None if self.seen is None else getattr(self.seen, field)
+    def _newest(self, field: str, path: str, budget: Budget, *, ask: bool) -> Any:
+        """What was listed now, else what was listed before; None where it never was."""
+        found = self._all(path, budget) if ask else None
+        return getattr(self.seen, field, None) if found is None else found
 
 
 def is_running(pod: Object | None) -> bool:
