@@ -52,6 +52,7 @@ __all__ = ["KubernetesBackend", "open_backend", "open_surveyor"]
 
 _POLL_S = 8.0
 _STOP_S = 15.0
+_YOUNG_S = 300.0
 
 
 def open_backend(ownership: Ownership, settings: Mapping[str, Any], place: BackendPlace) -> KubernetesBackend:
@@ -103,11 +104,14 @@ class KubernetesBackend:
         self._held = Held()
         self._recalled = self._stopped = False
         self._log = KeptLog(clock)
+        self._submitted_at = 0.0
 
     @property
     def poll_interval_s(self) -> float:
-        """Two seconds; half of one once the payload has ended and only the Job's own condition is waited for."""
-        return 0.5 if self._collector.sealed is not None else 2.0
+        """Two seconds, five in a long run; half of one once only the Job's own condition is waited for."""
+        if self._collector.sealed is not None:
+            return 0.5
+        return 2.0 if self._clock() - self._submitted_at < _YOUNG_S else 5.0
 
     def spare(self, pid: int) -> None:
         """Nothing of a run on a cluster is a process here."""
@@ -184,6 +188,7 @@ class KubernetesBackend:
 
     def submit(self, request: Request, *, budget_s: float, lifeline_fd: int | None) -> Submission:  # noqa: ARG002  # the Job has started already, under its own limit
         """The Job runs already; nothing is created."""
+        self._submitted_at = self._clock()
         chosen = self._render(request)
         return Submission(Resource("job", f"{chosen.names.namespace}/{chosen.names.job}"), chosen.job_limit_s)
 

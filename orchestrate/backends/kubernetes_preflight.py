@@ -32,6 +32,7 @@ A command over a websocket is a GET; from 1.35 on the server asks for `create` a
 """
 
 _PREFLIGHT_S = 60.0
+_LIST_S = 20.0
 _EXEC_NEEDS_CREATE = 35
 
 
@@ -77,11 +78,11 @@ def look_around(api: Api, job: Object, *, namespace: str, queue: str | None, ask
             quotas=api.may(namespace, "list", "resourcequotas", budget),
             workloads=queue is not None and api.may(namespace, "list", "workloads", budget, group="kueue.x-k8s.io"),
         )
-        nodes = api.items("/api/v1/nodes", budget) if rights.nodes else None
-        pods = api.items("/api/v1/pods", budget) if rights.foreign_pods else None
-        quotas = api.items(f"/api/v1/namespaces/{namespace}/resourcequotas", budget) if rights.quotas else None
     except ApiError as error:
         raise refused(case_of(error, asked, where)) from error
+    nodes = _listed(api, "/api/v1/nodes", may=rights.nodes)
+    pods = _listed(api, "/api/v1/pods", may=rights.foreign_pods)
+    quotas = _listed(api, f"/api/v1/namespaces/{namespace}/resourcequotas", may=rights.quotas)
     at = to_wire(utc_now())
     case = refusal_beforehand(job, nodes=nodes, foreign_pods=pods, quotas=quotas, asked=asked, where=where, at=at)
     if case is not None:
@@ -137,6 +138,14 @@ def _reason(error: ApiError) -> tuple[Reason, Basis]:
     if error.status in {401, 403}:
         return Reason.DENIED, Basis.STRUCTURE
     return Reason.MISCONFIGURED, Basis.STRUCTURE
+
+
+def _listed(api: Api, path: str, *, may: bool) -> tuple[Object, ...] | None:
+    """What helps to tell, but is not needed: None where it may not be seen, or a large cluster takes too long."""
+    try:
+        return api.items(path, api.budget(_LIST_S), tries=2) if may else None
+    except ApiError:
+        return None
 
 
 def _namespace(api: Api, namespace: str, budget: Budget) -> str | None:

@@ -296,3 +296,12 @@ def test_a_queue_that_nobody_serves_is_refused_before_anything_is_created(site):
     with pytest.raises(UnsatisfiableError, match="no Kueue"):
         backend.preflight(site.request())
     assert site.left() == []
+
+
+def test_what_only_helps_to_explain_keeps_no_run_from_starting(site, faulty):
+    wide = {"/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/team/resourcequotas"}
+    backend, _ = faulty(lambda _method, path, _n: "before" if path in wide else None)
+    status, problem = run(site, backend, site.request())
+    assert (status.exit_code, problem) == (0, None)
+    backend.release()
+    assert is_clean(site, backend)
