@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,16 @@ _NOT_DATA = frozenset({"barrier", "monitored_barrier"})  # their tensor only say
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator: where in a call its facts are. None where it has no such fact."""
+    """One operator: where in a call its facts are, None where it has no such fact.
+
+    Of tensors also how deep they lie: 0 a tensor, 1 a list of tensors, 2 a list of lists.
+    """
 
     name: str
     op: str
     group: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
     root: int | None
     peer: int | None
     tag: int | None
@@ -60,9 +63,19 @@ class Operator:
             return self.is_p2p
         return bool(arguments[self.async_op]) if len(arguments) > self.async_op else True
 
-    def tensors(self, arguments: Sequence[Any], places: Sequence[int]) -> list[torch.Tensor]:
-        """The tensors at `places`, lists of them and lists of lists in their order."""
-        return [tensor for place in places for tensor in _flat(arguments[place])]
+    def tensors(self, arguments: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
+        """The tensors at `places`, those of lists in their order."""
+        found: list[torch.Tensor] = []
+        for place, depth in places:
+            value = arguments[place]
+            if depth == 0:
+                found.append(value)
+            elif depth == 1:
+                found += value
+            else:
+                for each in value:
+                    found += each
+        return found
 
 
 def operators() -> tuple[Operator, ...]:
@@ -84,10 +97,12 @@ def _operator(qualified: str) -> Operator | None:
     def place(*wanted: str) -> int | None:
         return next((names.index(each) for each in wanted if each in names), None)
 
-    tensors = [index for index, kind in enumerate(kinds) if "Tensor" in kind and "Optional" not in kind]
-    results = [index for index in tensors if names[index].startswith("output")]
-    sources = [index for index in tensors if names[index].startswith("input")]
-    in_place = [index for index in tensors if index not in results and index not in sources]
+    tensors = [
+        (index, kind.count("List[")) for index, kind in enumerate(kinds) if "Tensor" in kind and "Optional" not in kind
+    ]
+    results = [each for each in tensors if names[each[0]].startswith("output")]
+    sources = [each for each in tensors if names[each[0]].startswith("input")]
+    in_place = [each for each in tensors if each not in results and each not in sources]
     return Operator(
         name=name,
         op=op,
@@ -102,11 +117,3 @@ def _operator(qualified: str) -> Operator | None:
         async_op=place("async_op"),
         reduces="reduce_op" in names,
     )
-
-
-def _flat(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    else:
-        for each in value:
-            yield from _flat(each)

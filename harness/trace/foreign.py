@@ -24,10 +24,10 @@ import torch.distributed as dist
 from .c10d_calls import Operator, operators
 from .callers import Callers
 from .format import Flag, Slot, TraceWriter, trace_path
+from .python_calls import PythonCalls
 from .recorder import process_facts
-from .reductions import Reductions
 from .watchdog import Heart, Phase, answer_with_stacks
-from .works import Works
+from .works import Begun, Works
 
 __all__ = ["ForeignRecorder"]
 
@@ -48,7 +48,7 @@ class ForeignRecorder:
         self._trace: _Trace | None = None
         self._heart: Heart | None = None
         self._broken = False
-        self._reductions = Reductions()
+        self._calls = PythonCalls()
         self._works = Works()
 
     def install(self) -> None:
@@ -57,7 +57,7 @@ class ForeignRecorder:
         self._library, self._functional = make("c10d", "IMPL"), make("_c10d_functional", "IMPL")
         for operator in operators():
             self._library.impl(operator.name, self._kernel(operator), "BackendSelect", with_keyset=True)
-        self._reductions.install(self._functional)
+        self._calls.install(self._functional, self._works)
         self._works.install(self._functional)
         atexit.register(self._close)
         rank = os.environ.get("RANK", "")
@@ -73,6 +73,8 @@ class ForeignRecorder:
         overload = operator.overload
         below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)  # noqa: SLF001 - as torch's own kernels do
 
+        calls, works = self._calls, self._works
+
         def kernel(keys: Any, *arguments: Any, **named: Any) -> Any:
             begun = self._begin(operator, arguments)
             try:
@@ -81,40 +83,39 @@ class ForeignRecorder:
                 if begun is not None:
                     TraceWriter.complete(begun[0], time.monotonic_ns(), raised=True)
                 raise
-            if begun is not None:
-                self._issued(operator, arguments, begun, result)
+            if begun is None:
+                return result
+            try:
+                if operator.is_async(arguments):
+                    TraceWriter.returned(begun[0])
+                if calls.group is not None:  # a method was called: it will have the work
+                    calls.begun.append(begun)
+                else:
+                    boxed = result[-1] if isinstance(result, tuple) else result
+                    works.add_boxed(boxed, begun, operator.tensors(arguments, operator.outputs))
+            except Exception as error:  # noqa: BLE001 - the program must run as it would without us
+                self._give_up(error)
             return result
 
         return kernel
 
-    def _begin(self, operator: Operator, arguments: tuple[Any, ...]) -> tuple[Slot, int] | None:
+    def _begin(self, operator: Operator, arguments: tuple[Any, ...]) -> Begun | None:
         if self._broken:
             return None
         try:
-            if self._trace is None:
-                self._open()
+            trace = self._trace or self._open()
             self._works.look()
+            calls = self._calls
+            group = calls.group
+            if group is None:
+                group = _c10d.ProcessGroup.unbox(arguments[operator.group])
             start_ns = time.monotonic_ns()
-            trace: Any = self._trace
-            return trace.begin(operator, arguments, self._reductions.take(), start_ns), start_ns
-        except Exception as error:  # noqa: BLE001 - the program must run as it would without us
+            return trace.begin(operator, arguments, group, calls.reduction_name(), start_ns), start_ns
+        except Exception as error:  # noqa: BLE001
             self._give_up(error)
             return None
 
-    def _issued(self, operator: Operator, arguments: tuple[Any, ...], begun: tuple[Slot, int], result: Any) -> None:
-        """The call has returned a work, which somebody waits for now or later, or it is done."""
-        try:
-            boxed = result[-1] if isinstance(result, tuple) else result
-            if boxed is None:
-                TraceWriter.complete(begun[0], time.monotonic_ns())
-                return
-            if operator.is_async(arguments):
-                TraceWriter.returned(begun[0])
-            self._works.add(boxed, *begun, operator.tensors(arguments, operator.outputs))
-        except Exception as error:  # noqa: BLE001
-            self._give_up(error)
-
-    def _open(self) -> None:
+    def _open(self) -> _Trace:
         with self._lock:
             if self._trace is None:
                 rank, world_size = _c10d.get_rank(), _c10d.get_world_size()
@@ -122,6 +123,7 @@ class ForeignRecorder:
                 self._live(place, rank)
                 self._trace = _Trace(place, rank, world_size)
                 self._beat(Phase.MEASURE)
+            return self._trace
 
     def _live(self, place: Path, rank: int) -> None:
         """Show signs of life, and answer for the stacks, from now on."""
@@ -160,12 +162,14 @@ class _Trace:
         self._rank = rank
         self._callers = Callers(self._writer, 6)
         self._calls: dict[tuple[Any, ...], int] = {}
-        self._groups: dict[str, tuple[Any, _Group]] = {}
+        self._groups: dict[int, tuple[Any, _Group]] = {}
         self._known: dict[int, _Group] = {}
 
-    def begin(self, operator: Operator, arguments: tuple[Any, ...], reduction: str | None, start_ns: int) -> Slot:
+    def begin(
+        self, operator: Operator, arguments: tuple[Any, ...], handle: Any, reduction: str | None, start_ns: int
+    ) -> Slot:
         """Write the record of a call that begins."""
-        group = self._group(_c10d.ProcessGroup.unbox(arguments[operator.group]))
+        group = self._group(handle)
         call = (
             operator.name,
             group.number,
@@ -182,16 +186,16 @@ class _Trace:
         signature = self._calls.get(call)
         if signature is None:
             signature = self._define(operator, group, call)
-        flags = Flag.ASYNC if operator.is_async(arguments) else Flag(0)
+        flags = int(operator.is_async(arguments))  # Flag.ASYNC is 1
         if not operator.is_p2p:
-            return self._writer.count(group.counter, group.number, signature, start_ns=start_ns, flags=flags)
+            return self._writer.count(group.counter, group.number, signature, start_ns, flags)
         channel = 0 if call[6] is None else group.next_in_channel(operator.op, call[6])
         return self._writer.begin(
             group.number,
             signature,
             sequence=group.counter[0],
             start_ns=start_ns,
-            flags=flags | Flag.P2P,
+            flags=flags | int(Flag.P2P),
             channel=channel,
         )
 
@@ -205,16 +209,16 @@ class _Trace:
         self._writer.close(time.monotonic_ns())
 
     def _group(self, handle: Any) -> _Group:
-        name = str(handle.group_name)
-        known = self._groups.get(name)
+        known = self._groups.get(id(handle))
         if known is not None and known[0]() is handle:
             return known[1]
+        name = str(handle.group_name)
         ranks = _c10d.distributed_c10d._world.pg_group_ranks.get(handle)  # noqa: SLF001 - the public way raises for groups in the making
         members = tuple(range(handle.size())) if not ranks else tuple(sorted(ranks, key=lambda rank: ranks[rank]))
         backend = str(handle.name())
         number = self._writer.group(name, members, backend=backend, desc=str(handle.group_desc))
         group = self._known.setdefault(number, _Group(number, members, handle.rank()))
-        self._groups[name] = (weakref.ref(handle), group)
+        self._groups[id(handle)] = (weakref.ref(handle), group)
         return group
 
     def _define(self, operator: Operator, group: _Group, call: tuple[Any, ...]) -> int:

@@ -69,6 +69,7 @@ _STORE = Struct("<I36s")
 _ENDS = Struct("=QQ")  # native, so that each half is one aligned store
 _WORD = Struct("=Q")
 _CRC = Struct("<I")
+_PACK, _STORE_INTO, _CRC32 = BODY.pack, _STORE.pack_into, zlib.crc32  # looked up once, not for each record
 _STAGE_AT, _END_AT = 40, 48
 _RETURNED = 0xFFFFFFFF << 32
 _MOST_US = 0xFFFFFFFE
@@ -210,12 +211,9 @@ class TraceWriter:
     ) -> Slot:
         """Write the record of a collective that begins; the numbers are those of the definitions."""
         with self._lock:
-            at = self._at
-            body = BODY.pack(
-                1, flags, batch, self._slots, sequence, group, context, signature, forward, channel, start_ns
-            )
-            place = self._map
-            _STORE.pack_into(place, at, zlib.crc32(body), body)
+            at, place = self._at, self._map
+            body = _PACK(1, flags, batch, self._slots, sequence, group, context, signature, forward, channel, start_ns)
+            _STORE_INTO(place, at, _CRC32(body), body)
             self._advance()
         return place, at
 
@@ -224,20 +222,16 @@ class TraceWriter:
         counter: list[int],
         group: int,
         signature: int,
-        *,
         start_ns: int,
         flags: int = 0,
         context: int = 0,
         forward: int = -1,
-        batch: int = 0,
     ) -> Slot:
         """`begin` with the sequence number that `counter` stands at, which goes on by one in the same moment."""
         with self._lock:
-            at = self._at
-            sequence = counter[0]
-            body = BODY.pack(1, flags, batch, self._slots, sequence, group, context, signature, forward, 0, start_ns)
-            place = self._map
-            _STORE.pack_into(place, at, zlib.crc32(body), body)
+            at, place, sequence = self._at, self._map, counter[0]
+            body = _PACK(1, flags, 0, self._slots, sequence, group, context, signature, forward, 0, start_ns)
+            _STORE_INTO(place, at, _CRC32(body), body)
             counter[0] = sequence + 1
             self._advance()
         return place, at

@@ -63,7 +63,7 @@ class Recorder:
         tag: str | None = None,
         direction: str = "forward",
     ) -> Collective:
-        """The context of one collective: its record is complete when the block is left without an error.
+        """One collective, which begins now; its record is complete when the block is left without an error.
 
         `shape` is the input's. A dtype is whatever has the dtype's name as its string.
         """
@@ -77,23 +77,21 @@ class Recorder:
         call = self._calls.get(key)
         if call is None:
             call = self._define(*key)
-        return Collective(self, call)
+        return Collective(
+            self._writer.count(
+                call.counter,
+                call.group,
+                call.signature,
+                time.monotonic_ns(),
+                call.flags,
+                self._context,
+                self._forward,
+            )
+        )
 
     def close(self) -> None:
         """The clean end of the trace; what was recorded stays."""
         self._writer.close(time.monotonic_ns())
-
-    def begin(self, call: _Call) -> Slot:
-        """Write the record of `call`; only `Collective` calls this."""
-        return self._writer.count(
-            call.counter,
-            call.group,
-            call.signature,
-            start_ns=time.monotonic_ns(),
-            flags=call.flags,
-            context=self._context,
-            forward=self._forward,
-        )
 
     def _define(
         self,
@@ -140,14 +138,12 @@ class Recorder:
 class Collective:
     """One collective under way; a context manager."""
 
-    __slots__ = ("_call", "_recorder", "_slot")
+    __slots__ = ("_slot",)
 
-    def __init__(self, recorder: Recorder, call: _Call) -> None:
-        self._recorder = recorder
-        self._call = call
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
 
     def __enter__(self) -> Self:
-        self._slot = self._recorder.begin(self._call)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

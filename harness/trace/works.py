@@ -10,11 +10,14 @@ import torch.distributed as dist
 
 from .format import Slot, TraceWriter
 
-__all__ = ["Works"]
+__all__ = ["Begun", "Works"]
 
 _MOST = 256
 _LOOK_AT = 4
 _c10d: Any = dist
+
+Begun = tuple[Slot, int]
+"""A record, and the nanosecond of its start."""
 
 
 class Works:
@@ -55,15 +58,25 @@ class Works:
 
         library.impl("wait_tensor", wait_tensor, "BackendSelect", with_keyset=True)
 
-    def add(self, boxed: Any, slot: Slot, start_ns: int, outputs: list[torch.Tensor]) -> None:
-        """A collective was issued and its work is on its way to the caller."""
-        work = _c10d.Work.unbox(boxed)
-        self._works[id(work)] = (work, slot, start_ns)
-        for tensor in outputs:
-            self._outputs[_storage(tensor)] = id(work)
+    def add(self, work: Any, begun: Begun) -> None:
+        """A collective was issued and its work is on its way to the caller; no work: it is done."""
+        if work is None:
+            TraceWriter.complete(begun[0], time.monotonic_ns())
+            return
+        self._works[id(work)] = (work, *begun)
         if len(self._works) > _MOST:
             self._works.pop(next(iter(self._works)))
-        if len(self._outputs) > 4 * _MOST:
+
+    def add_boxed(self, boxed: Any, begun: Begun, outputs: list[torch.Tensor]) -> None:
+        """The same for a caller in C++, who may wait by one of the `outputs`."""
+        if boxed is None:
+            TraceWriter.complete(begun[0], time.monotonic_ns())
+            return
+        work = _c10d.Work.unbox(boxed)
+        self.add(work, begun)
+        for tensor in outputs:
+            self._outputs[_storage(tensor)] = id(work)
+        while len(self._outputs) > _MOST:
             self._outputs.pop(next(iter(self._outputs)))
 
     def look(self) -> None:
