@@ -119,9 +119,11 @@ class Closing:
     def tell_capacity(self) -> None:
         """Write down what was refused, for whoever wants to read only that. It is in the closure as well."""
         report = capacity_report(self.journal.view)
-        if report is not None:
-            with self._going_on("capacity.json"):
+        with self._going_on("capacity.json"):
+            if report is not None:
                 self.run.capacity.write_bytes(canonical_bytes(report))
+            else:  # what an earlier attempt was refused is in the closure of that time
+                self.run.capacity.unlink(missing_ok=True)
 
     def state_plan(self) -> None:
         """Write the plan receipt, with which every chain begins, unless it is there."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrate.backends.process_table import read_process, send_signal
 from orchestrate.errors import BackendError
 from orchestrate.lifecycle.run_directory import RunDirectory
 
@@ -21,6 +24,12 @@ READY = b"ready\n"
 
 DISMISSED = b"done\n"
 """What the launcher sends when the run is closed. The end of the pipe without it means: the launcher is lost."""
+
+LOOK_S = 1.0
+"""How often the launcher looks whether its warden was stopped."""
+
+STOPPED = "Tt"
+"""The states of a stopped, or traced, process in `/proc/PID/stat`."""
 
 
 class WritesJournal(Protocol):
@@ -65,6 +74,7 @@ class WardenKeeper:
         self._leash = -1
         self._report = -1
         self._heard = b""
+        self._look_at = 0.0
         self.is_ready = False
 
     @property
@@ -111,9 +121,10 @@ class WardenKeeper:
         return () if self._report < 0 else (self._report,)
 
     def service(self) -> None:
-        """Hear what the warden reports; replace it when it is lost. Returns at once."""
+        """Hear what the warden reports; continue it when it was stopped, replace it when it is lost; return at once."""
         if self._report < 0:
             return
+        self._continue()
         try:
             heard = os.read(self._report, 4096)
         except BlockingIOError:
@@ -151,6 +162,17 @@ class WardenKeeper:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def _continue(self) -> None:
+        """A warden that somebody stopped (SIGSTOP) would not notice that its launcher is gone."""
+        now = time.monotonic()
+        if self._process is None or now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        seen = read_process(self._process.pid)
+        if seen is not None and seen.state in STOPPED:
+            send_signal(seen.identity, signal.SIGCONT)
+            self._journal("warden-continued", pid=self._process.pid)
 
     def _replace(self) -> None:
         process = self._process

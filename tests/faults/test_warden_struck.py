@@ -38,6 +38,18 @@ def test_a_warden_that_is_told_to_stop_stays_and_the_journal_tells(bed):
         assert not run.leftovers()
 
 
+def test_a_stopped_warden_is_continued_and_does_its_work(bed):
+    run = bed.launch()
+    run.wait_until_up()
+    for count in (1, 2):
+        run.strike([run.warden()], signal.SIGSTOP)
+        bed.wait(lambda count=count: run.kinds().count("warden-continued") == count, "the warden to be continued")
+    run.process.kill()
+    run.process.wait()
+    closure = run.gone()
+    assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost")
+
+
 @pytest.mark.slow
 def test_a_warden_killed_at_any_stage_changes_nothing_about_the_verdict(bed):
     records = ("stage:admit", "acquired", "run-ended", "stage:collect", "look", "stage:closure")
