@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from k8s_bed import EmulatorBed, until, why_no_containers
+from k8s_bed import EmulatorBed, until, why_no_emulator
 from k8s_lane import IMAGE, Lane, closures, kinds
 from kubernetes import client
 
@@ -207,7 +207,7 @@ class RunLife(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_whatever_happens_in_whatever_order_a_run_ends_with_nothing_left(tmp_path, packages):
-    if (why := why_no_containers()) is not None:
+    if (why := why_no_emulator()) is not None:
         pytest.skip(why)
     world = World(tmp_path, packages)
 

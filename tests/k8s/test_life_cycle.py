@@ -1,21 +1,13 @@
 """A run on a cluster from command to closure, and every way in which a person or a machine breaks it off."""
 
-import json
+from pathlib import Path
 
 import pytest
+from k8s_bed import until
 
 from orchestrate.receipts.verify import verify_run
 
 pytestmark = [pytest.mark.usefixtures("neighbours"), pytest.mark.timeout(600)]
-
-
-def facts_of(launched, stage):
-    """What the receipt of a stage says."""
-    for path in (launched.path / "receipts").glob("*.json"):
-        statement = json.loads(path.read_bytes())
-        if statement["predicateType"].rsplit("/", 2)[-2].endswith(stage):
-            return statement["predicate"]
-    raise AssertionError(f"no receipt of {stage}")
 
 
 def test_a_run_passes_and_nothing_of_it_is_left(cluster, tool):
@@ -95,24 +87,18 @@ def test_an_audit_without_local_state_reaps_a_run_that_it_is_told_of(cluster, to
     assert cluster.ours(launched.run_id) == []
 
 
-def test_the_cluster_itself_ends_what_everybody_has_forgotten(cluster, tool):
+def test_the_cluster_itself_ends_what_everybody_has_forgotten(cluster, emulator, tool):
     launched = tool.launch("--deadline", "15m", "--ttl", "60s", behaviour="hold")
     launched.wait_for("submitted")
     launched.kill_both()
-    if cluster.bed is None:
-        pytest.skip("the caps of a real cluster take their time: the deadline alone is 15 minutes")
-    cluster.pass_time(15 * 60)
-    from k8s_bed import until
-
+    emulator.pull("advance", seconds=15 * 60)
     until(lambda: not [name for name in cluster.ours(launched.run_id) if name.startswith("pod ")], "the pod to go")
-    cluster.pass_time(61)
+    emulator.pull("advance", seconds=61)
     until(lambda: cluster.ours(launched.run_id) == [], lambda: f"{cluster.ours(launched.run_id)} to go")
 
 
 @pytest.mark.slow
 def test_the_real_harness_runs_in_the_job(cluster, tool):
-    from pathlib import Path
-
     launched = tool.launch(packages=Path(__file__).parents[2])
     answer, code = launched.answer(limit_s=500)
     assert (answer["verdict"], code) == ("passed", 0), launched.err.read_text()[-3000:]

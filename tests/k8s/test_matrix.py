@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from k8s_bed import EmulatorBed, until, why_no_containers
+from k8s_bed import EmulatorBed, until, why_no_emulator
 from k8s_lane import Lane, closures, kinds
 
 from orchestrate.receipts.verify import verify_run
@@ -45,7 +45,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def lanes(tmp_path_factory, packages):
-    if (why := why_no_containers()) is not None:
+    if (why := why_no_emulator()) is not None:
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("matrix")
     bed = EmulatorBed(folder / "bed", "--nodes", "big:400", pace=0.0)

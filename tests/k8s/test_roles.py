@@ -1,7 +1,7 @@
 """The shipped roles suffice for everything that a run and an audit do, and no verb in them is there for nothing."""
 
 import pytest
-from k8s_bed import EmulatorBed, until, why_no_containers
+from k8s_bed import EmulatorBed, until, why_no_emulator
 from k8s_roles import ACCOUNT, CAPACITY, RUNNER, apply_roles, permissions, token_of
 from kubernetes import client, config
 
@@ -38,7 +38,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    if (why := why_no_containers()) is not None:
+    if (why := why_no_emulator()) is not None:
         pytest.skip(why)
     bed = EmulatorBed(tmp_path_factory.mktemp("roles"), pace=0.0)
     yield Site(bed)

@@ -6,7 +6,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from k8s_bed import EmulatorBed, until, why_no_containers
+from k8s_bed import EmulatorBed, until, why_no_emulator
 from kubernetes import client, config
 
 NAMESPACE = "lab"
@@ -114,7 +114,7 @@ def shared_lab(tmp_path_factory):
 
 @contextlib.contextmanager
 def made_labs(folder):
-    if (why := why_no_containers()) is not None:
+    if (why := why_no_emulator()) is not None:
         pytest.skip(why)
     beds = []
 
