@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from harness.trace.format import SLOT_BYTES, Flag, TraceWriter, trace_path
-from harness.trace.reading import DamagedTraceError, Ending, Stage, read_trace
+from harness.trace.reading import DamagedTraceError, Ending, Stage, count_records, read_trace, used_slots
 
 CHUNK_SLOTS = 1024  # 64 KiB: a whole number of pages on every machine
 
@@ -229,3 +229,24 @@ def test_the_checksums_are_the_ones_that_the_page_names(writer, tmp_path):
     for at in range(0, len(data), SLOT_BYTES):
         checked = data[at + 4 : at + (40 if data[at + 4] == 1 else 64)]
         assert struct.unpack_from("<I4xI", data, at) == (zlib.crc32(checked), at // SLOT_BYTES)
+
+
+@pytest.mark.parametrize("records", [0, 1, 5, CHUNK_SLOTS, 2 * CHUNK_SLOTS + 3])
+def test_how_far_a_living_trace_has_come_is_found_without_reading_it(writer, tmp_path, records):
+    path = trace_path(tmp_path, 1)
+    filled(writer, 0)
+    defined = used_slots(path)
+    filled(writer, records)
+    assert used_slots(path) == defined + records
+    assert count_records(path) == records
+    writer.close()
+    assert used_slots(path) == defined + records + 1 == path.stat().st_size // SLOT_BYTES
+
+
+def test_of_a_long_trace_the_open_records_and_the_last_one_are_read_alone(writer, tmp_path):
+    group, call = writer.group("cp", (0, 1)), writer.signature(op="all_reduce", reduce_op="sum")
+    filled(writer, 50)
+    writer.begin(group, call, sequence=50, start_ns=50)
+    assert [each.sequence for each in read_trace(tmp_path, 1, only_open=True).records] == [50]
+    filled(writer, 10)
+    assert [each.sequence for each in read_trace(tmp_path, 1, only_open=True).records] == [50, 9]
