@@ -76,11 +76,14 @@ class Launched:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def kill_warden(self):
-        """`kill -9` of the second process too, so that nobody of this machine is left."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            if "orchestrate.lifecycle.warden" in child.cmdline():
-                child.kill()
+    def kill_both(self):
+        """`kill -9` of launcher and warden, in this order: a launcher that lives starts a new warden."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        wardens = [child for child in children if "orchestrate.lifecycle.warden" in child.cmdline()]
+        self.kill()
+        assert wardens
+        for warden in wardens:
+            warden.kill()
 
     @property
     def run_id(self):

@@ -110,8 +110,7 @@ def test_a_launcher_killed_after_a_record_is_finished_by_its_warden(bed, launch,
 def test_launcher_and_warden_both_killed_are_reaped_from_a_machine_that_knows_nothing(bed, launch):
     run = launch("--cell-set", "smoke", behaviour="sleep 600")
     run.wait_for("submitted")
-    run.kill_warden()
-    run.kill()
+    run.kill_both()
     found, code = bed.audit()
     assert code == 1
     ours = [each for each in found["findings"] if each["owner"] != "colleague"]

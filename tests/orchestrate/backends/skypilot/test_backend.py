@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from orchestrate.backends.protocol import Outcome
+from orchestrate.clock import from_wire
 from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 
 NEVER_IN_TIME = 10**6
@@ -231,7 +232,9 @@ def test_gpu_hours_count_from_the_grant_until_it_is_given_back(bed):
     assert held.gpu_s is not None
     assert held.cost_usd is None
     bed.back(backend)
-    assert backend.usage().gpu_s == backend.usage().gpu_s
+    told = {name: value for fact in (*bed.facts, *backend.observed()) for name, value in fact.items()}
+    held_s = (from_wire(told["released_at"]) - from_wire(told["granted_at"])).total_seconds()
+    assert backend.usage().gpu_s == 4 * held_s
 
 
 def test_evidence_that_can_not_be_fetched_is_a_problem_of_the_collection(bed):
