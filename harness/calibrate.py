@@ -20,7 +20,7 @@ from harness.cells import Cell, parse_key
 from harness.errors import InputError, report
 from harness.outcome import INFRASTRUCTURE_EXIT_CODE
 from harness.processes import die_with_parent
-from harness.racing import Schedule
+from harness.racing import MOST_ROUNDS, Schedule
 from harness.trace.watchdog import Budgets, Heart, Phase, answer_with_stacks
 
 __all__ = ["UNSETTLED_EXIT_CODE", "Settings", "main", "settings_from"]
@@ -103,6 +103,8 @@ def settings_from(options: argparse.Namespace, env: Mapping[str, str]) -> Settin
             f"cell {cell.key} has tp {cell.tp} x cp {cell.cp}, there are {world_size} ranks",
             remedy=f"start exactly {cell.gpus} ranks (--nproc-per-node {cell.gpus})",
         )
+    if options.schedule == Schedule.RACING and options.repeat > MOST_ROUNDS:
+        raise InputError(f"a race of {options.repeat} rounds", remedy=f"give --repeat at most {MOST_ROUNDS} for a race")
     return Settings(
         cell=cell,
         repeat=options.repeat,

@@ -19,7 +19,7 @@ from harness import cells
 from harness.errors import InputError
 from harness.node_run import CellJob, NodeJob, NodeRun
 from harness.outcome import INFRASTRUCTURE_EXIT_CODE
-from harness.racing import Schedule
+from harness.racing import MOST_ROUNDS, Schedule
 from harness.trace.watchdog import Budgets
 from harness.workloads import Corpus, workload
 
@@ -62,6 +62,8 @@ def node_job(options: argparse.Namespace, env: Mapping[str, str]) -> NodeJob:
         raise InputError(
             f"SCHEDULE is {schedule!r}", remedy=f"set SCHEDULE to {' or '.join(Schedule)}, or leave it out"
         )
+    if schedule == Schedule.RACING and int(repeat) > MOST_ROUNDS:
+        raise InputError(f"a race of {repeat} rounds", remedy=f"set REPEAT to at most {MOST_ROUNDS} for a race")
     if (options.evidence / "node.jsonl").exists():
         raise InputError(f"{options.evidence} already holds evidence", remedy="name an empty directory")
     device = selection.cell_set.device

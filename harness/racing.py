@@ -16,13 +16,16 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
 
-__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "Schedule", "decided", "leader"]
+__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "MOST_ROUNDS", "Schedule", "decided", "leader"]
 
 ERROR_PROBABILITY = 0.001
 """The probability, for one cell, that a layout is dropped that the leader does not beat."""
 
 LEAST_ROUNDS = 3
 """Rounds before anything is decided: two that agree by chance are too common."""
+
+MOST_ROUNDS = 200
+"""More would make a judgement long, which takes every decision again: its time grows with the square of the rounds."""
 
 _MOST_FREEDOM = 60
 

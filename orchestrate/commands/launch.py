@@ -24,7 +24,7 @@ from orchestrate.commands.provider_options import places_of, provider_options, s
 from orchestrate.commands.resuming import chosen_resumption, refuse_beside_resume
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
-from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
+from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, check_race, selected
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
@@ -121,6 +121,7 @@ def command(
             progress,
             json_wanted=json_wanted,
         )
+    check_race(schedule, repeat)
     selection = selected(cell_set, groups, default="smoke")
     deadline_s = PROVIDERS[backend].default_deadline_s if deadline is None else deadline
     chosen = _corpus(backend, selection, corpus, corpus_sha256)

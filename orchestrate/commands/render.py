@@ -30,7 +30,7 @@ from orchestrate.commands.provider_values import (
     parse_node_selector,
     parse_tolerations,
 )
-from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, selected
+from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, check_race, selected
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.run_directory import new_run_id
 from orchestrate.render.image import parse_image
@@ -116,6 +116,7 @@ def command(
         raise UsageError("--output is empty", remedy="name a folder, or - for standard output")
     chosen = Backend(backend)
     now = datetime.now(UTC)
+    check_race(schedule, repeat)
     selection = selected(cell_set, groups)
     wanted = parse_accelerators(accelerators, selection)
     request = RenderRequest(

@@ -10,9 +10,11 @@ import click
 
 from orchestrate.cells.cell_set import Selection, select
 from orchestrate.commands.saying import say
+from orchestrate.errors import UsageError
+from orchestrate.receipts.racing import MOST_ROUNDS
 from orchestrate.render.request import SCHEDULES
 
-__all__ = ["SCHEDULE_OPTION", "cell_selection_options", "selected"]
+__all__ = ["SCHEDULE_OPTION", "cell_selection_options", "check_race", "selected"]
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -24,6 +26,16 @@ SCHEDULE_OPTION = click.option(
     show_default=True,
     help="racing stops measuring a layout once it is decided that another one is faster.",
 )
+
+
+def check_race(schedule: str, repeat: int) -> None:
+    """Refuse a race that nobody would judge, before anything is paid for.
+
+    Raises:
+        UsageError: it has too many rounds.
+    """
+    if schedule == "racing" and repeat > MOST_ROUNDS:
+        raise UsageError(f"a race of {repeat} rounds", remedy=f"give --repeat at most {MOST_ROUNDS} for a race")
 
 
 def cell_selection_options(function: _Function) -> _Function:

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 from orchestrate.cells.cell import Cell, parse_key
 from orchestrate.errors import ReceiptError, UsageError
 from orchestrate.receipts.canonical import parse_strict
-from orchestrate.receipts.racing import rounds_of_race
+from orchestrate.receipts.racing import MOST_ROUNDS, rounds_of_race
 
 __all__ = [
     "EVIDENCE_SCHEMA",
@@ -277,6 +277,8 @@ class _Reading:
             self.gap("there is no cell row")
         elif self.outcome is None:
             self.gap("there is no end row: the cell was cut short")
+        if self.expected.racing and self.expected.repeat > MOST_ROUNDS:
+            self.gap(f"a race of {self.expected.repeat} rounds: at most {MOST_ROUNDS} are judged")
         for label in self.expected.candidates or ():
             # The header's `equal` does not help: the plan's labels are of different layouts already.
             if label not in self.labels:
@@ -319,7 +321,7 @@ class _Reading:
 
         `automatic` races with the candidate that it picked.
         """
-        if not self.expected.racing or label not in self.labels:
+        if not self.expected.racing or label not in self.labels or self.expected.repeat > MOST_ROUNDS:
             return self.expected.repeat
         if self.race is None:
             rounds = [self.rounds.get(("candidate", each), {}) for each in self.labels]

@@ -17,13 +17,24 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-__all__ = ["ERROR_PROBABILITY", "LEAST_ROUNDS", "MOST_FREEDOM", "decided", "rounds_of_race", "t_quantile"]
+__all__ = [
+    "ERROR_PROBABILITY",
+    "LEAST_ROUNDS",
+    "MOST_FREEDOM",
+    "MOST_ROUNDS",
+    "decided",
+    "rounds_of_race",
+    "t_quantile",
+]
 
 ERROR_PROBABILITY = 0.001
 """The probability, for one cell, that a layout is dropped that the leader does not beat."""
 
 LEAST_ROUNDS = 3
 """Rounds before anything is decided: two that agree by chance are too common."""
+
+MOST_ROUNDS = 200
+"""More would make a judgement long, which takes every decision again: its time grows with the square of the rounds."""
 
 MOST_FREEDOM = 60
 """More degrees of freedom change nothing that matters."""

@@ -30,6 +30,7 @@ def race(times_ms, repeat):
 def test_the_constants_are_the_same_on_both_sides():
     assert racing.ERROR_PROBABILITY == judged.ERROR_PROBABILITY
     assert racing.LEAST_ROUNDS == judged.LEAST_ROUNDS
+    assert racing.MOST_ROUNDS == judged.MOST_ROUNDS
 
 
 @settings(max_examples=150, deadline=None)

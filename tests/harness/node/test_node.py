@@ -216,6 +216,7 @@ def test_an_h200_set_without_gpus_is_refused_before_any_cell(tmp_path):
         ({"CELL_SET": "smoke", "RUN_ID": "x", "REPEAT": "0"}, "REPEAT"),
         ({"CELL_SET": "smoke", "RUN_ID": "x", "SCHEDULE": "quick"}, "SCHEDULE"),
         ({"CELL_SET": "smoke", "RUN_ID": "x", "SCHEDULE": ""}, "SCHEDULE"),
+        ({"CELL_SET": "smoke", "RUN_ID": "x", "SCHEDULE": "racing", "REPEAT": "201"}, "a race of 201 rounds"),
         ({"CELL_SET": "smoke", "RUN_ID": "x", "ELLAVOX_GROUPS": "1"}, "groups"),
         ({"CELL_SET": "text", "RUN_ID": "x", "TEXT_GROUPS": ""}, "TEXT_GROUPS"),
         ({"CELL_SET": "ellavox", "RUN_ID": "x", "ELLAVOX_GROUPS": "1"}, "CORPUS"),

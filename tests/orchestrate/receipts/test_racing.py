@@ -2,6 +2,8 @@
 
 import pytest
 
+from orchestrate.cli import cli
+from orchestrate.errors import UsageError
 from orchestrate.receipts.racing import rounds_of_race
 from orchestrate.receipts.verify import verify_run
 
@@ -71,3 +73,20 @@ def test_a_plan_that_gives_the_node_another_schedule_than_it_says_is_found(run):
 def test_a_plan_of_no_known_schedule_is_found(builder, schedule):
     run_dir = builder(repeat=4, plan_hook=lambda plan: plan | {"schedule": schedule}).build()
     assert "no schedule that there is" in " ".join(verify_run(run_dir).problems)
+
+
+def test_a_race_too_long_to_be_judged_is_a_gap_and_takes_no_time(builder):
+    plan = {"schedule": "racing", "repeat": 100_000}
+
+    def long(key, rows):
+        first, *others = raced(key, rows)
+        return [first | {"repeat": 100_000}, *others]
+
+    run_dir = builder(rows_hook=long, plan_hook=lambda made: made | plan).build()
+    assert "a race of 100000 rounds: at most 200 are judged" in " ".join(verify_run(run_dir).problems)
+
+
+@pytest.mark.parametrize("command", [["launch"], ["render", "--backend", "sky"]])
+def test_a_race_that_nobody_would_judge_is_refused_before_anything_is_made(command):
+    with pytest.raises(UsageError, match="a race of 201 rounds"):
+        cli.main([*command, "--cell-set", "smoke", "--schedule", "racing", "--repeat", "201"], standalone_mode=False)
