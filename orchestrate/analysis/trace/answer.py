@@ -98,7 +98,7 @@ class Answer:
             },
             "sequence": sequence_of(finding),
             "odd": None if finding.odd is None else list(finding.odd),
-            "missing": [rank for rank, record in finding.records.items() if record is None],
+            "missing": _missing(finding),
             "said": {} if mismatch is None else {str(rank): said for rank, said in mismatch.said.items()},
             "pairs": []
             if mismatch is None
@@ -151,6 +151,11 @@ class Answer:
         if lagging is not None and finding.lag is None:
             said.append(lagging)
         return said
+
+
+def _missing(finding: Finding) -> list[int]:
+    said = {} if finding.mismatch is None else finding.mismatch.said
+    return sorted(rank for rank, record in finding.records.items() if record is None or said.get(rank) == "has none")
 
 
 def sequence_of(finding: Finding) -> int:
@@ -248,7 +253,10 @@ def _summary(answer: Answer) -> str:
 
 def _where(answer: Answer, finding: Finding) -> str:
     interned = answer.compared.job.interned
-    ops = {interned.calls[int(record["call"])].op for record in finding.records.values() if record is not None}
+    there = [record for record in finding.records.values() if record is not None]
+    if finding.place is not None:
+        there = [record for record in there if (record["group"], record["key"]) == (finding.channel, finding.place)]
+    ops = {interned.calls[int(record["call"])].op for record in there}
     what = " / ".join(sorted(ops))
     unit = "message" if finding.group.pair is not None else "group"
     words = f"{finding.kind.value} at {what} #{sequence_of(finding):,} of {unit} {finding.group}"
@@ -263,7 +271,7 @@ def _sentences(finding: Finding) -> list[str]:
         said.append(_lag_words(finding.lag))
     if finding.kind is Kind.ORDER and not finding.words and finding.odd:
         said.append(f"{names_of(finding.odd)} issues the same two collectives in the opposite order")
-    if mismatch is not None and mismatch.kind is Kind.MISSING_RANK:
+    if mismatch is not None and mismatch.kind is Kind.MISSING_RANK and not finding.words:
         lacking = [rank for rank, words in mismatch.said.items() if words == "has none"]
         present = [rank for rank, words in mismatch.said.items() if words == "has it"]
         said.append(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrate.analysis.trace.channel import Channel
+from orchestrate.analysis.trace.crossings import explained
 from orchestrate.analysis.trace.findings import Finding, Undecided
 from orchestrate.analysis.trace.flight_recorder import FlightRecorderTrace
 from orchestrate.analysis.trace.folder import Job
@@ -82,7 +83,7 @@ class _Run:
         timed = [rank for rank, trace in job.traces.items() if not trace.starts_late]
         if len(timed) <= _MOST_RANKS_IN_PAIRS:
             for first, second in combinations(timed, 2):
-                watch = OrderWatch(job.traces[first], job.traces[second], self._interned, window)
+                watch = OrderWatch(job.traces[first], job.traces[second], window)
                 self._orders[first, second] = watch
 
     def read(self) -> None:
@@ -209,7 +210,8 @@ class _Run:
 
     def _with_orders(self, findings: list[Finding]) -> list[Finding]:
         """The findings, with a group's missing ranks explained where ranks use groups in opposite order."""
-        orders = [found for watch in self._orders.values() if (found := watch.finding()) is not None]
+        crossings = [found for watch in self._orders.values() if (found := watch.crossing()) is not None]
+        orders = explained(self._job, crossings)
         for name in sorted(self._conflicts):
             findings = [finding for finding in findings if finding.group.name != name or finding.group.pair is not None]
             findings.append(self._conflict(name))

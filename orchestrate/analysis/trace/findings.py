@@ -55,12 +55,16 @@ class Finding:
     lag: Lag | None = None
     tails: Mapping[int, Block] = field(default_factory=dict)
     """The records from there on, by rank."""
+    place: int | None = None
+    """The sequence key at which it is, where its records are in several groups."""
     heads: Mapping[int, Block] = field(default_factory=dict)
     """The last records before, by rank."""
 
     @property
     def key(self) -> int:
         """The sequence key at which it is."""
+        if self.place is not None:
+            return self.place
         return min(int(record["key"]) for record in self.records.values() if record is not None)
 
     @property

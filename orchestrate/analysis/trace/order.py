@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrate.analysis.trace.findings import Finding
-from orchestrate.analysis.trace.model import RECORD, Block, Ended, Interned, RankTrace, State
-from orchestrate.analysis.trace.reconcile import Kind, Mismatch
+from orchestrate.analysis.trace.crossings import Crossing
+from orchestrate.analysis.trace.model import RECORD, Block, Ended, RankTrace, State
 
 __all__ = ["OrderWatch"]
 
@@ -19,9 +18,8 @@ class OrderWatch:
     `window` bounds how many records of one rank may wait for those of the other.
     """
 
-    def __init__(self, first: RankTrace, second: RankTrace, interned: Interned, window: int) -> None:
+    def __init__(self, first: RankTrace, second: RankTrace, window: int) -> None:
         self._traces = (first, second)
-        self._interned = interned
         self._window = window
         self._queues: list[Block] = [np.zeros(0, RECORD), np.zeros(0, RECORD)]
         self._at: list[np.void] = []
@@ -72,11 +70,10 @@ class OrderWatch:
         if len(here):
             self._later[side] = records[here[0]].copy()
 
-    def finding(self) -> Finding | None:
-        """The opposite order, if it is one: each rank is at the other's record later, or stuck in its own."""
+    def crossing(self) -> Crossing | None:
+        """Where the orders part, if they do: each rank is at the other's record later, or stuck in its own."""
         if self._sought[0] is None:
             return None
-        ranks = [trace.rank for trace in self._traces]
         first, second = self._at
         if self._concurrent(0, first) or self._concurrent(1, second):
             met = [*self._at, *(record for record in self._later if record is not None)]
@@ -86,22 +83,8 @@ class OrderWatch:
             stuck = self._at[side]["ref"] == self._last_of(side)["ref"] and int(self._at[side]["state"]) in _STUCK
             if self._later[side] is None and (not stuck or self._traces[side].end.how is Ended.CUT):
                 return None
-        words = tuple(
-            f"rank {ranks[side]} is in {self._name(self._at[side])} first"
-            + (
-                f" and waits there, before {self._name(self._at[1 - side])}"
-                if self._later[side] is None
-                else f", then in {self._name(self._at[1 - side])}"
-            )
-            for side in (0, 1)
-        )
-        said = {ranks[side]: self._name(self._at[side]) for side in (0, 1)}
-        group = self._interned.groups[int(first["group"])]
-        records: dict[int, np.void | None] = {ranks[0]: first, ranks[1]: second}
-        return Finding(
-            Kind.ORDER, group, int(first["group"]), records, None, Mismatch(Kind.ORDER, said, None), words,
-            tails={ranks[0]: first.reshape(1), ranks[1]: second.reshape(1)},
-        )  # fmt: skip
+        ranks = (self._traces[0].rank, self._traces[1].rank)
+        return Crossing(ranks, (first, second), (self._later[0] is not None, self._later[1] is not None))
 
     def _last_of(self, side: int) -> np.void:
         last = self._last[side]
@@ -117,7 +100,3 @@ class OrderWatch:
         if self._traces[side].end.how is Ended.DUMP:
             return False  # a dump's order is that of the enqueuing
         return not record["end"] or int(record["end"]) > int(later["start"])
-
-    def _name(self, record: np.void) -> str:
-        call = self._interned.calls[int(record["call"])]
-        return f"{call.op} #{int(record['key']) >> 12} of group {self._interned.groups[int(record['group'])]}"

@@ -206,6 +206,33 @@ def test_two_groups_in_opposite_order(job, step, form):
 
 
 @pytest.mark.parametrize("form", BOTH)
+def test_the_rank_that_alone_takes_two_groups_in_the_other_order_is_odd(job, step, form):
+    a, b = step(group="a"), step(group="b", size=(9,))
+    steps = {rank: [a, b, a.but(done=False)] for rank in range(4)}
+    steps[2] = [a, b, b.but(done=False)]
+    found = job(steps, form)
+    assert (found.first.kind, found.first.odd, len(found.further)) == (Kind.ORDER, (2,), 0)
+    assert "ranks 0, 1 and 3 are in all_reduce" in found.summary
+
+
+@pytest.mark.parametrize("form", BOTH)
+def test_a_rank_that_leaves_a_collective_out_and_waits_in_the_next_group(job, step, form):
+    """The code that called it has called there before, after what is left out now."""
+    a, b = step(group="a", caller=10), step(group="b", size=(9,), caller=20)
+    steps = {rank: [a, b, a.but(done=False)] for rank in range(4)}
+    steps[2] = [a, b, b.but(done=False)]
+    found = job(steps, form)
+    assert (found.first.kind, found.first.odd, len(found.further)) == (Kind.MISSING_RANK, (2,), 0)
+    assert found.first.group.name == "a"
+    sequence, b_name = (1, "b") if form == "own" else (2, "b (a group)")
+    assert found.sentences(found.first)[0] == (
+        f"rank 2 never issued it, and went on to all_reduce #{sequence} of group {b_name}"
+    )
+    assert found.as_json()["divergence"]["missing"] == [2]
+    assert found.as_json()["divergence"]["records"]["2"]["callers"][0].endswith("train.py:20 in step")
+
+
+@pytest.mark.parametrize("form", BOTH)
 def test_two_groups_in_opposite_order_that_both_went_on(job, step, form):
     a, b = step("broadcast", group="a", root=0), step("broadcast", group="b", root=1)
     found = job({0: [a, b], 1: [b, a]}, form)
