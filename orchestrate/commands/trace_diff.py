@@ -106,7 +106,7 @@ def _side_by_side(answer: Answer) -> list[str]:
         where = [f"{name} {facts[name]}" for name in ("layout", "forward", "phase") if facts[name] is not None]
         splits = [f"{name} {facts[name]}" for name in ("send_splits", "recv_splits") if facts[name] is not None]
         state = f"{facts['direction']}, {facts['state']}"
-        callers = [f"at {caller}" for caller in facts["callers"][:4]]
+        callers = [f"at {caller}" for caller in facts["callers"][:8]]
         entries.setdefault((head, ", ".join([*where, state]), *splits, *callers), []).append(rank)
     text = []
     for lines, ranks in entries.items():

@@ -158,9 +158,11 @@ class Channel:
         """The first collective that fits together and that some rank never finished."""
         if self.unfinished is not None or self.group.pair is not None:
             return
-        stuck = np.zeros(count, np.bool_)
+        stuck, retired = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for rank in self.members:
             stuck |= self._stuck(rank, heads[rank]["state"][:count])
+            retired |= heads[rank]["state"][:count] == State.RETIRED
+        stuck &= ~retired  # gloo marks an entry some time after it ended: where one rank has, all have joined
         if not stuck.any():
             return
         place = int(np.argmax(stuck))

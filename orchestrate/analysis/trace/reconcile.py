@@ -46,8 +46,9 @@ class Pair:
     unit: str = "rows"
 
     def __str__(self) -> str:
+        unit = self.unit.removesuffix("s") if self.expects == 1 else self.unit
         return (
-            f"rank {self.receiver} expects {self.expects:,} {self.unit} from rank {self.sender}, "
+            f"rank {self.receiver} expects {self.expects:,} {unit} from rank {self.sender}, "
             f"rank {self.sender} sends {self.sends:,}"
         )
 

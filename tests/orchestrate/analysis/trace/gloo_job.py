@@ -31,6 +31,9 @@ def main():
         Thread(target=dist.all_reduce, args=(torch.ones(7),), daemon=True).start()
         while b'"gloo:all_reduce","record_id":8' not in dumped(json=True):
             Event().wait(0.05)
+    # Entries are marked as ended some time after they did.
+    while fault == "none" and b'"retired":false' in dumped(json=True):
+        Event().wait(0.05)
     dump(folder, rank)
     store = dist.distributed_c10d._get_default_store()
     store.add("dumped", 1)

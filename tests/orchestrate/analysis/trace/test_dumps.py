@@ -91,6 +91,18 @@ def test_what_the_export_makes_of_a_gloo_dump_the_analyser_can_read(healthy, tmp
     assert "mismatch" not in done.stderr.lower()
 
 
+def test_a_gloo_entry_that_is_not_marked_as_ended_yet_is_no_disagreement(writers, step, answer):
+    made = writers(3)
+    made.dumps({rank: [step(), step(size=(5,), done=rank != 1)] for rank in range(3)}, backend="gloo")
+    for rank in range(3):
+        path = made.folder / f"fr_trace_{rank}"
+        dump = pickle.loads(path.read_bytes())
+        for entry in dump["entries"]:
+            entry["state"] = "scheduled"
+        path.write_bytes(pickle.dumps(dump, protocol=2))
+    assert answer(made.folder).decision is Decision.AGREE
+
+
 def old(dump, version):
     """The dump as an older version wrote it."""
     dump["version"] = version
