@@ -200,6 +200,25 @@ def test_a_payload_that_is_told_to_end_leaves_the_container_waiting(tmp_path, py
             process.terminate()
 
 
+def test_a_payload_whose_watcher_was_killed_ends_before_its_evidence_is_sealed(tmp_path, python):
+    payload = python(
+        f"trap 'sleep 0.3; touch {tmp_path}/evidence/last; exit 9' TERM; touch {tmp_path}/ready\n"
+        "while true; do sleep 0.1; done"
+    )
+    script, env = job_script(tmp_path), job_env(tmp_path, payload)
+    marks = tmp_path / "evidence"
+    with subprocess.Popen(["bash", "-c", script], env=env, cwd=tmp_path / "tmp") as process:
+        try:
+            wait_for((tmp_path / "ready").exists)
+            wait_for(lambda: (marks / "payload.pid").exists() and (marks / "payload.pid").read_text())
+            os.kill(int((marks / "payload.pid").read_text()), signal.SIGKILL)
+            assert process.wait(timeout=30) == 128 + signal.SIGKILL
+        finally:
+            process.terminate()
+    assert (marks / "last").exists()
+    assert ended(tmp_path) == {"exit_code": 137, "evidence_sha256": evidence_sha256(marks)}
+
+
 def test_a_copy_that_outlives_the_pod_appears_whole_or_not_at_all(tmp_path, python):
     payload = python(f'echo y > "{tmp_path}/evidence/node.jsonl"')
     sink = {"SINK_DIR": str(tmp_path / "sink"), "RUN_ID": "r1", "TERMINATION_LOG": str(tmp_path / "last-words")}

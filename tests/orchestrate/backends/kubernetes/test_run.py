@@ -144,3 +144,15 @@ def test_a_cell_set_for_a_cpu_runs_without_any_gpu(site):
     assert site.ended(backend)[0].exit_code == 0
     assert backend.usage().gpu_s == 0
     assert finish(site, backend, request) is None
+
+
+def test_a_payload_that_somebody_kills_in_its_container_is_a_fault_with_its_evidence(site):
+    backend, request = site.ready()
+    watch = backend._watch
+    kill = ["/bin/sh", "-c", 'kill -KILL `cat "$EVIDENCE_DIR/payload.pid"`']
+    pod = watch.running_pod()["metadata"]["name"]
+    watch.api.run("team", pod, "node", kill, lambda _data: None, watch.api.budget(10))
+    status, _ = site.ended(backend)
+    assert (status.exit_code, status.signal) == (None, "SIGKILL")
+    assert finish(site, backend, request) is None
+    assert (request.evidence / "node.json").read_text() == '{"exit_code": 130}'
