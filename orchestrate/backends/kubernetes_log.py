@@ -27,9 +27,9 @@ class KeptLog:
     _at: float = float("-inf")
 
     def keep(self, watch: Watch, *, now: bool = False) -> None:
-        """Read it again, if `now` or if that was some time ago. What was read stands where it can not be."""
+        """Read it again, if `now`, if that was some time ago or nothing was there. What was read stands where it can not be."""
         pod = watch.pod()
-        if pod is None or (not now and self.clock() - self._at < _EVERY_S):
+        if pod is None or (self.text and not now and self.clock() - self._at < _EVERY_S):
             return
         self._at = self.clock()
         path = f"{Kind.POD.path(watch.names.namespace, name_of(pod))}/log"

@@ -1,6 +1,7 @@
 """Whole runs on an emulated cluster whose containers are real processes."""
 
 import pytest
+from k8s_bed import until
 
 from orchestrate.backends.protocol import JobState, Outcome
 from orchestrate.errors import CapacityError, UnsatisfiableError
@@ -156,3 +157,46 @@ def test_a_payload_that_somebody_kills_in_its_container_is_a_fault_with_its_evid
     assert (status.exit_code, status.signal) == (None, "SIGKILL")
     assert finish(site, backend, request) is None
     assert (request.evidence / "node.json").read_text() == '{"exit_code": 130}'
+
+
+def pod_of(backend):
+    backend.poll()
+    return backend.usage().notes["pod"]
+
+
+@pytest.mark.parametrize(
+    ("lever", "more", "words"),
+    [("oom", {}, "OOMKilled"), ("evict", {"message": "the node was low on memory"}, "evicted")],
+    ids=["oom", "evict"],
+)
+def test_what_strikes_the_pod_from_outside_is_a_fault_in_the_clusters_words(site, bed, lever, more, words):
+    backend, request = site.ready()
+    bed.pull(lever, namespace="team", name=pod_of(backend), **more)
+    status, _ = site.ended(backend)
+    assert words in status.fault
+    assert finish(site, backend, request) is not None
+
+
+def test_the_deadline_of_the_job_is_a_cap_and_its_log_was_kept(site, bed):
+    backend, request = site.ready()
+    until(lambda: backend.poll() and backend.logs(), "the log to be read")
+    bed.pull("advance", seconds=1000)
+    status, _ = site.ended(backend)
+    assert (status.by_cap, status.fault) == (True, None)
+    assert "hello from the node" in backend.logs()
+    assert finish(site, backend, request) is not None
+
+
+def test_a_node_that_is_lost_proves_nothing_until_it_is_back(site, bed):
+    backend, request = site.ready()
+    pod_of(backend)
+    bed.pull("lose-node", name="node-1")
+    try:
+        assert backend.poll().state is JobState.RUNNING
+        bed.pull("advance", seconds=400)
+        status, _ = site.ended(backend)
+        assert "the node was lost" in status.fault
+        assert not backend.census().is_clean
+    finally:
+        bed.pull("find-node", name="node-1")
+    finish(site, backend, request)
