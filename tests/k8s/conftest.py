@@ -287,6 +287,20 @@ def tool(cluster, packages, tmp_path):
     made.close()
 
 
+@pytest.fixture(scope="module")
+def make_tool(cluster, packages, tmp_path_factory):
+    """Tools for launches that go on at the same time."""
+    made = []
+
+    def make():
+        made.append(Tool(cluster, tmp_path_factory.mktemp("tool"), packages))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
 @pytest.fixture
 def neighbours(cluster):
     """A colleague's live run and a look-alike of ours; both must outlive whatever a test does, untouched."""

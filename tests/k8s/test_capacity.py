@@ -53,7 +53,7 @@ def holder(cluster):
 
 @pytest.mark.usefixtures("holder")
 def test_gpus_that_others_hold_are_a_lack_of_capacity(cluster, tool):
-    launched = tool.launch("--provision-timeout", "6s")
+    launched = tool.launch("--provision-timeout", "5s")
     report = refused(launched, cluster, "capacity", 75)
     assert reasons(report) == ["nothing-free"]
     assert cluster.until_running("somebody")
@@ -77,7 +77,7 @@ def test_a_quota_that_others_use_up_is_a_lack_of_capacity(cluster, tool, quota):
     cluster.hold("spender", gpus=2)
     try:
         cluster.until_running("spender")
-        launched = tool.launch("--provision-timeout", "6s")
+        launched = tool.launch("--provision-timeout", "5s")
         report = refused(launched, cluster, "capacity", 75)
         assert set(reasons(report)) == {"quota-used"}
     finally:
@@ -85,7 +85,7 @@ def test_a_quota_that_others_use_up_is_a_lack_of_capacity(cluster, tool, quota):
 
 
 def test_an_image_that_can_not_be_pulled_is_no_lack_of_gpus(cluster, tool):
-    launched = tool.launch("--image", "127.0.0.1:1/no-such:1", "--provision-timeout", "12s")
+    launched = tool.launch("--image", "127.0.0.1:1/no-such:1", "--provision-timeout", "8s")
     answer, code = launched.answer()
     assert answer["verdict"] in {"infrastructure", "unsatisfiable"}, answer
     assert code in {5, 78}

@@ -23,7 +23,7 @@ from kubernetes import client
 
 from orchestrate.receipts.verify import verify_run
 
-EXAMPLES = int(os.environ.get("ORCHESTRATE_INTERLEAVINGS", "5"))
+EXAMPLES = int(os.environ.get("ORCHESTRATE_INTERLEAVINGS", "4"))
 STEPS = 5
 CALLS = [
     ("create", "jobs"), ("create", "configmaps"), ("list", "pods"), ("get", "jobs"), ("get", "pods/exec"),

@@ -22,7 +22,7 @@ from k8s_lane import Lane, closures, kinds
 
 from orchestrate.receipts.verify import verify_run
 
-LANES = 10
+LANES = 16
 IMAGE = "bed.local/torch:1"
 FAULTS = {
     "before it acts": {"kind": "reset", "times": 1},
@@ -73,7 +73,7 @@ def model(lanes):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_launcher_killed_at_any_record_leaves_nothing_on_the_cluster(lanes, model):
+def test_a_launcher_killed_at_any_record_leaves_nothing_on_the_cluster(lanes, model, capsys):
     records, _ = model
     cases = []
     for number, kind in enumerate(records, 1):
@@ -82,12 +82,12 @@ def test_a_launcher_killed_at_any_record_leaves_nothing_on_the_cluster(lanes, mo
         recovery = "teardown" if number % 2 else "audit"
         strike = ("--strike-after", str(number), "--with-warden")
         cases.append(Case(row, f"after, with warden: {recovery}", strike, recovery=recovery))
-    report("launcher killed at each of {} records", len(records), cases, play_all(lanes, cases))
+    report("launcher killed at each of {} records", len(records), cases, play_all(lanes, cases), capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_call_that_fails_in_any_way_leaves_nothing_on_the_cluster(lanes, model):
+def test_a_call_that_fails_in_any_way_leaves_nothing_on_the_cluster(lanes, model, capsys):
     _, calls = model
     called = list(dict.fromkeys((call["verb"], call["resource"]) for call in calls))
     cases = [
@@ -95,7 +95,7 @@ def test_a_call_that_fails_in_any_way_leaves_nothing_on_the_cluster(lanes, model
         for verb, resource in called
         for column, fault in FAULTS.items()
     ]
-    report("each of {} kinds of calls fails", len(called), cases, play_all(lanes, cases))
+    report("each of {} kinds of calls fails", len(called), cases, play_all(lanes, cases), capsys)
 
 
 def play_all(lanes, cases):
@@ -105,19 +105,22 @@ def play_all(lanes, cases):
             outcome = play(lane, case)
         finally:
             lanes.put(lane)
-        print(f"  {case.row:32} {case.column:32} {outcome}", flush=True)
         return outcome
 
     with ThreadPoolExecutor(LANES) as pool:
         return list(pool.map(take_a_lane, cases))
 
 
-def report(title, count, cases, outcomes):
-    print(f"\n{title.format(count)}: {len(cases)} cases")
-    for outcome in sorted(set(outcomes)):
-        print(f"  {outcomes.count(outcome):4} x {outcome[:100]}")
-    wrong = [f"{case.row}, {case.column}: {outcome}" for case, outcome in zip(cases, outcomes, strict=True)
-             if outcome.startswith("WRONG")]  # fmt: skip
+def report(title, count, cases, outcomes, capsys):
+    """Print the matrix with its counts; fail with what is wrong in it."""
+    matrix = list(zip(cases, outcomes, strict=True))
+    with capsys.disabled():
+        print(f"\n{title.format(count)}: {len(cases)} cases")
+        for case, outcome in matrix:
+            print(f"  {case.row:32} {case.column:32} {outcome[:200]}")
+        for outcome in sorted(set(outcomes)):
+            print(f"  {outcomes.count(outcome):4} x {outcome[:200]}")
+    wrong = [f"{case.row}, {case.column}: {outcome}" for case, outcome in matrix if outcome.startswith("WRONG")]
     assert not wrong, "\n".join(wrong)
 
 

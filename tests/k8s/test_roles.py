@@ -85,20 +85,36 @@ def audit_away_what_nobody_owns(site, tool, tmp_path):
     until(lambda: not site.left("exact"), lambda: f"{site.left('exact')} to go")
 
 
+@pytest.fixture(scope="module")
+def each_verb_missing(site, make_tool):
+    """(verb, resource) -> the answer of a launch without it, its exit code, and what it left; all at the same time."""
+    started = {}
+    for verb, resource in RUNNER_PERMISSIONS:
+        namespace = f"no-{verb}-{resource.replace('/', '-')}"
+        tool = make_tool()
+        site.user(tool, namespace, (RUNNER,), without(verb, resource))
+        started[verb, resource] = namespace, tool.launch("--image", IMAGE)
+    answers = {key: (namespace, *launched.answer()) for key, (namespace, launched) in started.items()}
+    return {key: (answer, code, site.left(namespace)) for key, (namespace, answer, code) in answers.items()}
+
+
 @pytest.mark.parametrize(("verb", "resource"), RUNNER_PERMISSIONS, ids=[" ".join(each) for each in RUNNER_PERMISSIONS])
-def test_without_any_one_verb_a_run_does_not_start_and_the_verb_is_named(site, tool, verb, resource):
-    def without(tree):
+def test_without_any_one_verb_a_run_does_not_start_and_the_verb_is_named(each_verb_missing, verb, resource):
+    answer, code, left = each_verb_missing[verb, resource]
+    assert (answer["verdict"], code) == ("unsatisfiable", 78), answer
+    assert f"{verb} {resource}" in answer["reason"], answer["reason"]
+    assert left == []
+
+
+def without(verb, resource):
+    """An edit of a role that takes one verb away."""
+
+    def edit(tree):
         for rule in tree.get("rules", []):
             if resource in rule["resources"]:
                 rule["verbs"] = [each for each in rule["verbs"] if each != verb]
 
-    namespace = f"no-{verb}-{resource.replace('/', '-')}"
-    site.user(tool, namespace, (RUNNER,), without)
-    launched = tool.launch("--image", IMAGE)
-    answer, code = launched.answer()
-    assert (answer["verdict"], code) == ("unsatisfiable", 78), answer
-    assert f"{verb} {resource}" in answer["reason"], answer["reason"]
-    assert site.left(namespace) == []
+    return edit
 
 
 def test_without_the_cluster_role_a_lack_of_gpus_can_not_be_told(site, tool):
