@@ -113,3 +113,49 @@ def test_a_run_that_is_pushed_aside_did_not_fail(cluster, tool):
     finally:
         cluster.drop("urgent")
         cluster.scheduling.delete_priority_class("it-high")
+
+
+def test_a_queue_that_does_not_admit_the_run_in_time_is_a_lack_of_capacity(cluster, emulator, tool):
+    queues = client.CustomObjectsApi(cluster.core.api_client)
+    body = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "team-queue"},
+        "spec": {},
+    }
+    queues.create_namespaced_custom_object("kueue.x-k8s.io", "v1beta1", cluster.namespace, "localqueues", body)
+    emulator.pull("queues", on=True)
+    try:
+        launched = tool.launch("--queue", "team-queue", "--provision-timeout", "5s")
+        report = refused(launched, cluster, "capacity", 75)
+        assert set(reasons(report)) == {"queued"}
+    finally:
+        emulator.pull("queues", on=False)
+
+
+def test_a_queue_admits_a_run_and_it_passes(cluster, emulator, tool):
+    queues = client.CustomObjectsApi(cluster.core.api_client)
+    body = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "good-queue"},
+        "spec": {},
+    }
+    queues.create_namespaced_custom_object("kueue.x-k8s.io", "v1beta1", cluster.namespace, "localqueues", body)
+    emulator.pull("queues", on=True)
+    try:
+        launched = tool.launch("--queue", "good-queue")
+        job = until(lambda: suspended(cluster), "the Job to be suspended")
+        assert cluster.pods(job) == []
+        cluster.batch.patch_namespaced_job(job, cluster.namespace, {"spec": {"suspend": False}})
+        answer, code = launched.answer()
+        assert (answer["verdict"], code) == ("passed", 0), answer
+        assert cluster.ours(launched.run_id) == []
+    finally:
+        emulator.pull("queues", on=False)
+
+
+def suspended(cluster):
+    """The name of the Job that waits in a queue."""
+    jobs = cluster.batch.list_namespaced_job(cluster.namespace, label_selector="kueue.x-k8s.io/queue-name").items
+    return next((job.metadata.name for job in jobs if job.spec.suspend), None)

@@ -22,7 +22,7 @@ def answer(path):
             return {"apiVersion": "v1", "kind": "APIGroup", **_group(group)}
         case ["api", "v1"]:
             return _resources("")
-        case ["apis", group, "v1"] if group in _groups():
+        case ["apis", group, version] if _groups().get(group) == version:
             return _resources(group)
         case ["openapi", "v3"]:
             return {"paths": {}}
@@ -32,12 +32,13 @@ def answer(path):
 
 
 def _groups():
-    groups = [resource.group for resource in RESOURCES if resource.group] + [group for group, _ in REVIEWS.values()]
-    return list(dict.fromkeys(groups))
+    """Version by group, without the core group."""
+    found = {resource.group: resource.version for resource in RESOURCES if resource.group}
+    return found | {group: "v1" for group, _ in REVIEWS.values()}
 
 
 def _group(name):
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    version = {"groupVersion": f"{name}/{_groups()[name]}", "version": _groups()[name]}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
@@ -60,5 +61,5 @@ def _resources(group):
         for plural, (owner, kind) in REVIEWS.items()
         if owner == group
     ]
-    name = f"{group}/v1" if group else "v1"
+    name = f"{group}/{_groups()[group]}" if group else "v1"
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": entries}

@@ -25,6 +25,7 @@ class Resource:
 
 
 RBAC = "rbac.authorization.k8s.io"
+KUEUE = "kueue.x-k8s.io"
 RESOURCES = (
     Resource("pods", "Pod", short=("po",), subresources=("log", "exec", "status", "eviction", "binding")),
     Resource("configmaps", "ConfigMap", short=("cm",)),
@@ -45,6 +46,8 @@ RESOURCES = (
     Resource("clusterrolebindings", "ClusterRoleBinding", group=RBAC, namespaced=False),
     Resource("priorityclasses", "PriorityClass", group="scheduling.k8s.io", namespaced=False, short=("pc",)),
     Resource("leases", "Lease", group="coordination.k8s.io"),
+    Resource("localqueues", "LocalQueue", group=KUEUE, version="v1beta1"),
+    Resource("workloads", "Workload", group=KUEUE, version="v1beta1"),
 )
 REVIEWS = {
     "selfsubjectaccessreviews": ("authorization.k8s.io", "SelfSubjectAccessReview"),
