@@ -27,7 +27,7 @@ class KeptLog:
     _at: float = float("-inf")
 
     def keep(self, watch: Watch, *, now: bool = False) -> None:
-        """Read it again, if `now`, if that was some time ago or nothing was there. What was read stands where it can not be."""
+        """Read it again, if `now`, if that was some time ago or nothing was there; what was read stands otherwise."""
         pod = watch.pod()
         if pod is None or (self.text and not now and self.clock() - self._at < _EVERY_S):
             return
