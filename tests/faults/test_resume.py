@@ -232,7 +232,6 @@ def test_a_launcher_killed_at_any_record_of_a_resumption_leaves_nothing(bed, mom
         unchanged = (number, moment) == (1, "before") or number == len(kinds) - already
         assert unchanged or closure["verdict"] == "cancelled", (number, kind, closure)
         holds(run)
-        shutil.rmtree(bed.folder / name)
 
 
 def test_the_stages_of_a_verdict_are_those_of_the_newest_attempt(resumed):
