@@ -93,17 +93,21 @@ class SlurmLogin:
             self.run(f"scancel {' '.join(ids)}")
 
     def folders_of(self, cluster_name: str) -> tuple[str, ...]:
-        """What SkyPilot made for the cluster on the shared disk, relative to the home folder."""
+        """What SkyPilot made for the cluster: on the shared disk (relative to the home folder), in `/tmp`, `/dev/shm`.
+
+        The last two are the login node's own: a node that is another machine is reached only inside an allocation.
+        """
         name = shlex.quote(cluster_name)
+        shared = f".sky_clusters/{name} .sky_clusters/{name}-* .sky_provision/{name}.sh .sky_provision/{name}-*.sh"
         answer = self.run(
-            f"cd && for each in .sky_clusters/{name} .sky_clusters/{name}-* .sky_provision/{name}.sh "
-            f'.sky_provision/{name}-*.sh; do [ -e "$each" ] && printf "%s\\n" "$each"; done; true'
+            f"cd && for each in {shared} /tmp/{name}-* /dev/shm/{name}-*; do "
+            f'[ -e "$each" ] && printf "%s\\n" "$each"; done; true'
         )
         return tuple(sorted({line for line in answer.splitlines() if _is_folder_of(line, cluster_name)}))
 
     def remove(self, folders: Iterable[str]) -> None:
         """Remove what `folders_of` found."""
-        quoted = [shlex.quote(f"./{folder}") for folder in folders]
+        quoted = [shlex.quote(folder if folder.startswith("/") else f"./{folder}") for folder in folders]
         if quoted:
             self.run(f"cd && rm -rf -- {' '.join(quoted)}", limit_s=120)
 
@@ -164,6 +168,7 @@ _GONE = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 }  # fmt: skip
+_FOLDERS = frozenset({".sky_clusters", ".sky_provision", "/tmp", "/dev/shm"})  # noqa: S108  # SkyPilot's, by name
 _UNUSABLE = ("down", "drain", "fail", "boot", "inval", "maint", "no_resp", "unk", "powering")
 
 
@@ -228,5 +233,5 @@ def _gpus(gres: str) -> dict[str, int]:
 
 
 def _is_folder_of(line: str, cluster_name: str) -> bool:
-    folder, _, name = line.partition("/")
-    return folder in {".sky_clusters", ".sky_provision"} and is_of_cluster(name.removesuffix(".sh"), cluster_name)
+    folder, _, name = line.rpartition("/")
+    return folder in _FOLDERS and is_of_cluster(name.removesuffix(".sh"), cluster_name)

@@ -63,12 +63,14 @@ def test_a_login_that_fails_is_an_error_with_its_last_word(login):
 
 def test_only_folders_of_the_cluster_itself_are_taken(login):
     made, answer, ran = login
-    answer["out"] = (
-        f".sky_clusters/{NAME}-fcd1e5cf\n.sky_provision/{NAME}-fcd1e5cf.sh\n.sky_clusters/{NAME}-other\n/etc/passwd\n"
-    )
-    assert made.folders_of(NAME) == (f".sky_clusters/{NAME}-fcd1e5cf", f".sky_provision/{NAME}-fcd1e5cf.sh")
-    made.remove(made.folders_of(NAME))
+    own = (f"/dev/shm/{NAME}-fcd1e5cf", f".sky_clusters/{NAME}-fcd1e5cf", f".sky_provision/{NAME}-fcd1e5cf.sh")
+    foreign = (f".sky_clusters/{NAME}-other", "/etc/passwd", f"/dev/shm/{NAME}-fcd1e5cf/..", f"/etc/{NAME}-fcd1e5cf")
+    answer["out"] = "\n".join((*own, *foreign))
+    found = made.folders_of(NAME)
+    assert sorted(found) == sorted(own)
+    made.remove(found)
     assert ran[-1][-1].startswith("cd && rm -rf -- ./.sky_clusters/orc-")
+    assert f" /dev/shm/{NAME}-fcd1e5cf" in ran[-1][-1]
 
 
 def test_nothing_reaches_the_shell_unquoted(login):
