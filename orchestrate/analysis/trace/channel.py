@@ -230,7 +230,7 @@ class Channel:
         number = sequence if self.group.pair is not None else sequence >> 12
         where = f"#{number} of group {self.group}"
         if within:
-            if trace.end.how is Ended.DUMP and self._others_completed(present):
+            if not trace.gapless and self._others_completed(present):
                 return f"{where} is not in the dump, yet others completed it: entries are missing"
             return None
         if trace.end.how is Ended.CUT:

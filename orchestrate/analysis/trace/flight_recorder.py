@@ -80,6 +80,7 @@ class FlightRecorderTrace:
         self._stacks: list[Any] = []
         self.implied: dict[int, int] = {}
         """Group -> how many ranks it has, as the sizes of a gathered result say."""
+        self.gapless = True
         self._block, self.starts_late = self._columns(raw.entries)
 
     @property
@@ -116,6 +117,7 @@ class FlightRecorderTrace:
                 id_ = None if record_id is None else _integer(record_id)
                 if first_id is None:
                     first_id = -1 if id_ is None else id_
+                self.gapless &= id_ == first_id + place
                 inputs, outputs = _sizes(in_sizes), _sizes(out_sizes)
                 shape = (_name(name), inputs, _texts(in_dtypes), outputs, _texts(out_dtypes))
                 more = None if extra is None else _extra(extra)

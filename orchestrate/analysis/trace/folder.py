@@ -44,6 +44,7 @@ class LostTrace:
     format = "unreadable"
     world_size: int | None = None
     starts_late = False
+    gapless = True
     groups: Sequence[int] = ()
 
     def __init__(self, path: Path, rank: int, why: str) -> None:

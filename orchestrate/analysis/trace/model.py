@@ -208,6 +208,10 @@ class RankTrace(Protocol):
         """What came first was overwritten: the stream does not begin at the job's first collective."""
 
     @property
+    def gapless(self) -> bool:
+        """Between its first record and its last it has every one."""
+
+    @property
     def end(self) -> End:
         """How it ends."""
 

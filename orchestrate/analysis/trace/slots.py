@@ -65,6 +65,7 @@ class SlotTrace:
 
     format = "own"
     starts_late = False
+    gapless = True
 
     def __init__(self, path: Path, interned: Interned) -> None:
         self.path = path

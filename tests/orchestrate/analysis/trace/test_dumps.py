@@ -208,6 +208,27 @@ def test_a_dump_made_earlier_than_the_others_is_undecidable(writers, step, answe
     assert "made earlier" in found.summary
 
 
+@pytest.mark.parametrize(("renumbered", "decision"), [(True, Decision.DIVERGE), (False, Decision.UNDECIDABLE)])
+def test_a_number_that_is_left_out_is_a_missing_rank_unless_the_dump_lost_entries(
+    writers, step, answer, renumbered, decision
+):
+    """A recorder numbers what it records: numbers without a gap say that the rank recorded nothing there."""
+    made = writers(3)
+    for rank in range(3):
+        dump = made.dump(rank, [step(size=(4 + i,)) for i in range(6)])
+        if rank == 1:
+            del dump["entries"][3]
+            for place, entry in enumerate(dump["entries"]):
+                entry["record_id"] = place if renumbered else entry["record_id"]
+        (made.folder / f"fr_{rank}").write_bytes(pickle.dumps(dump))
+    found = answer(made.folder)
+    assert found.decision is decision
+    if renumbered:
+        assert (found.first.kind, found.first.odd) == (Kind.MISSING_RANK, (1,))
+    else:
+        assert "#4 of group" in found.summary
+
+
 def test_a_missing_file_is_undecidable_and_named(writers, step, answer):
     made = writers(4)
     made.dumps({rank: [step()] * 5 for rank in (0, 1, 3)})
