@@ -53,28 +53,32 @@ def test_a_backward_exchange_that_one_rank_skips_shows_who_waits_where(faulty):
 
 def test_the_diff_finds_the_skipped_backward_exchange(faulty):
     code, answer = faulty(RANK, "skips-backward").diff()
-    assert (code, answer["verdict"]) == (1, "diverge")
-    records = answer["divergence"]["records"].values()
-    assert {(each["op"], each["direction"]) for each in records} >= {("all_to_all_single", "backward")}
-    assert {(each["tag"], each["forward"]) for each in records} >= {("gradients.whole", 2)}
-    assert all(any("faulty_rank.py" in caller for caller in each["callers"]) for each in records)
+    divergence = answer["divergence"]
+    assert (code, answer["verdict"], divergence["kind"], divergence["odd"]) == (1, "diverge", "missing-rank", [1])
+    records = divergence["records"]
+    assert {(records[rank]["op"], records[rank]["direction"]) for rank in ("0", "2", "3")} == {
+        ("all_to_all_single", "backward")
+    }
+    assert (records["1"]["tag"], records["1"]["forward"]) == ("gradients.whole", 2)
+    assert all(any("faulty_rank.py" in caller for caller in each["callers"]) for each in records.values())
 
 
 def test_the_diff_finds_the_all_reduce_that_one_rank_skips(faulty):
     job = faulty(RANK, "skips-all-reduce")
     assert len(issued(job.ranks[3], "world")) == len(issued(job.ranks[0], "world")) - 1
     code, answer = job.diff()
-    assert (code, answer["verdict"]) == (1, "diverge")
     divergence = answer["divergence"]
-    assert "3" in divergence["records"]
-    assert {each["tag"] for each in divergence["records"].values()} == {"gradients.whole", "statistics.cp"}
+    assert (code, answer["verdict"], divergence["kind"], divergence["odd"]) == (1, "diverge", "missing-rank", [3])
+    tags = {rank: each["tag"] for rank, each in divergence["records"].items()}
+    assert tags == {"0": "gradients.whole", "1": "gradients.whole", "2": "gradients.whole", "3": "statistics.cp"}
     assert {each["forward"] for each in divergence["records"].values()} == {1}
 
 
 def test_the_diff_finds_two_groups_used_in_opposite_order(faulty):
     code, answer = faulty(RANK, "opposite-order").diff()
-    assert (code, answer["verdict"], answer["divergence"]["kind"]) == (1, "diverge", "order")
-    tags = {rank: each["tag"] for rank, each in answer["divergence"]["records"].items()}
+    divergence = answer["divergence"]
+    assert (code, answer["verdict"], divergence["kind"], divergence["odd"]) == (1, "diverge", "order", [0])
+    tags = {rank: each["tag"] for rank, each in divergence["records"].items()}
     assert tags.pop("0") == "statistics.world"
     assert set(tags.values()) == {"statistics.cp"}
 
@@ -106,6 +110,7 @@ def test_the_diff_names_forward_layouts_and_the_first_all_to_all_that_parts(old_
     records = answer["divergence"]["records"]
     assert {each["op"] for each in records.values()} == {"all_to_all_single"}
     (forward,) = {each["forward"] for each in records.values()}
+    assert answer["divergence"]["odd"] == [0]
     assert records["0"]["layout"] == "uniform_depth_2"
     assert {records[str(rank)]["layout"] for rank in (1, 2, 3)} == {"minimum_effective_span_2"}
     assert answer["layouts_part_at"]["forward"] == forward
