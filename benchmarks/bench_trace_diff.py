@@ -1,6 +1,6 @@
 """`trace diff` against torch's own analyser, on the same events, in turn (bars: 20x in our format, 1x on its pickles).
 
-`python benchmarks/bench_trace_diff.py [RECORDS] [LARGE]`: RECORDS of each of four ranks (default 50,000) for the
+`python benchmarks/bench_trace_diff.py [RECORDS] [LARGE]`: RECORDS of each of four ranks (default 30,000) for the
 comparison, LARGE (default 1,000,000) for time and memory in our format alone. Seconds are of processor, of the whole
 command and of the comparison without the start of its interpreter (the command on a job of two events).
 """
@@ -27,7 +27,7 @@ OURS = (sys.executable, "-m", "orchestrate", "trace", "diff")
 
 
 def main() -> None:
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else 30_000
     large = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -8,7 +8,7 @@ which the analyser passes over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from orchestrate.analysis.trace.calls import flight_recorder_dtype
 from orchestrate.analysis.trace.folder import Job
 from orchestrate.analysis.trace.model import Call, Context, Group, Interned, RankTrace, State
 
-__all__ = ["VERSION", "dump_of", "dumps_of"]
+__all__ = ["VERSION", "dumps_of"]
 
 VERSION = "2.10"
 _BLOCK = 65_536
@@ -32,18 +32,30 @@ _OPS = {
     "reduce_scatter_coalesced": "reduce_scatter_tensor_coalesced",
     "all_to_all_single": "all_to_all",
 }
+_KNOWN = {
+    "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "barrier",
+    *_OPS.values(),
+}  # fmt: skip
+"""What the analyser knows; it ends with an error on anything else, which is written as a barrier."""
 
 
 def dumps_of(job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(rank, dump) for every trace that can be read."""
+    """(rank, dump) for every trace that can be read. Messages to a rank that receives from anyone are left out.
+
+    Whose messages such a rank received is not known, and the analyser has no notion of it.
+    """
+    for trace in job.traces.values():
+        for _ in trace.blocks(_BLOCK):
+            pass  # until every group is known
+    pairs = [(group.name, group.pair) for group in job.interned.groups.items if group.pair is not None]
+    anyone = {(name, receiver) for name, (sender, receiver) in pairs if sender < 0}
     for rank, trace in job.traces.items():
         if trace.format != "unreadable":
-            yield rank, dump_of(job, trace)
+            yield rank, _dump_of(job, trace, anyone)
 
 
-def dump_of(job: Job, trace: RankTrace) -> dict[str, Any]:
-    """One rank's trace as a dump of plain containers and scalars."""
-    made = _Dump(job, trace)
+def _dump_of(job: Job, trace: RankTrace, anyone: Collection[tuple[str, int]]) -> dict[str, Any]:
+    made = _Dump(job, trace, anyone)
     for block in trace.blocks(_BLOCK):
         for record in block:
             made.add(record)
@@ -57,19 +69,20 @@ def dump_of(job: Job, trace: RankTrace) -> dict[str, Any]:
 
 
 class _Dump:
-    def __init__(self, job: Job, trace: RankTrace) -> None:
+    def __init__(self, job: Job, trace: RankTrace, anyone: Collection[tuple[str, int]]) -> None:
         self.entries: list[dict[str, Any]] = []
         self.config: dict[str, dict[str, str]] = {}
         self._job = job
         self._trace = trace
+        self._anyone = anyone
         self._interned: Interned = job.interned
         self._names: dict[int, tuple[str, Group, tuple[int, ...]]] = {}
         self._stacks: dict[int, list[dict[str, Any]]] = {}
 
     def add(self, record: np.void) -> None:
-        """Take one record; a message from anyone has no pair of ranks and is left out."""
+        """Take one record."""
         group = self._interned.groups[int(record["group"])]
-        if group.pair is not None and -1 in group.pair:
+        if group.pair is not None and (group.name, group.pair[1]) in self._anyone:
             return
         name, group, ranks = self._named(int(record["group"]))
         call = self._interned.calls[int(record["call"])]
@@ -101,6 +114,8 @@ class _Dump:
             "is_p2p": group.pair is not None,
             "orchestrate": _extra(call, self._interned.contexts[int(record["context"])], int(record["forward"]), state),
         })  # fmt: skip
+        if _OPS.get(call.op, call.op) not in _KNOWN and group.pair is None:
+            self.entries[-1] |= {"profiling_name": "nccl:barrier", "input_sizes": [], "output_sizes": []}
         if call.op == "all_gather_object":  # its sizes are not known, but the analyser divides by them
             dtypes = {"input_dtypes": ["Byte"], "output_dtypes": ["Byte"]}
             self.entries[-1] |= {"input_sizes": [[1]], "output_sizes": [[len(ranks)]], **dtypes}

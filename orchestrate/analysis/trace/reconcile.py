@@ -171,7 +171,7 @@ def _whole_and_share(op: str, size: int, calls: Mapping[int, Call]) -> Mismatch 
     if not wrong or (op in {"all_gather", "reduce_scatter"} and len(shares) > 1):
         return None
     said = {r: f"{numel(c.input_sizes):,} in, {numel(c.output_sizes):,} out" for r, c in calls.items()}
-    odd = tuple(wrong) if 2 * len(wrong) < len(calls) else None
+    odd = () if len(wrong) == len(calls) else tuple(wrong) if 2 * len(wrong) < len(calls) else None
     return Mismatch(Kind.SIZE, said, odd, note=f"in a group of {size}")
 
 

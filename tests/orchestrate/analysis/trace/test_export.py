@@ -76,6 +76,19 @@ def test_the_analyser_matches_every_operation_that_we_match(writers, step, expor
     assert again.compared.matched == answer(source).compared.matched == 15
 
 
+def test_what_the_analyser_has_no_notion_of_does_not_stop_it(writers, step, export, torch_says, answer):
+    """It ends with an error on an operation that it does not know, and can not pair a receive from anyone."""
+    steps = {
+        0: [step("monitored_barrier", size=()), step("send", peer=1), step("of_a_later_torch"), step()],
+        1: [step("monitored_barrier", size=()), step("recv", peer=None), step("of_a_later_torch"), step()],
+    }
+    source = writers(2).own(steps)
+    assert answer(source).decision is Decision.AGREE
+    target = export(source)
+    assert torch_says(target) == (3, [])
+    assert answer(target).decision is Decision.AGREE
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
