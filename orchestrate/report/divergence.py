@@ -107,6 +107,8 @@ def _part(key: str, folder: Path, *, hung: bool) -> Part | None:
     answer = make_answer(compare(open_job(folder)))
     if answer.decision is not Decision.DIVERGE and not hung:
         return None
+    if not hung and answer.first is not None and _cut_short(answer):
+        return None
     if answer.first is None:
         return _untold(key, answer.summary)
     lanes, legend = _picture(answer)
@@ -124,6 +126,12 @@ def _part(key: str, folder: Path, *, hung: bool) -> Part | None:
         layouts=tuple((row.forward, tuple(row.layouts[rank] or "-" for rank in ranks)) for row in answer.layouts),
         undecided=tuple(map(str, answer.undecided[:5])),
     )
+
+
+def _cut_short(answer: Any) -> bool:
+    """Whether there is no more to it than that the ranks were ended, as of every job that is stopped or fails."""
+    ends = {trace.end.how.value for trace in answer.compared.job.traces.values()}
+    return "open" in ends and answer.first.kind.value in {"missing-rank", "never-completed"}
 
 
 def _untold(key: str, summary: str) -> Part:

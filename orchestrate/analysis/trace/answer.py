@@ -12,7 +12,7 @@ from orchestrate.analysis.trace.compare import Compared
 from orchestrate.analysis.trace.findings import Finding, Lag, Undecided
 from orchestrate.analysis.trace.lag import find_lag, is_swapped
 from orchestrate.analysis.trace.layouts import LayoutRow, layout_rows
-from orchestrate.analysis.trace.model import State
+from orchestrate.analysis.trace.model import Ended, State
 from orchestrate.analysis.trace.odd import names_of, odd_words
 from orchestrate.analysis.trace.reconcile import Kind, odd_of_classes
 
@@ -150,6 +150,10 @@ class Answer:
             said.append(self.parted.words())
         if lagging is not None and finding.lag is None:
             said.append(lagging)
+        lacking = _missing(finding)
+        if lacking and all(self.compared.job.traces[rank].end.how is Ended.OPEN for rank in lacking):
+            verb = "was killed, hangs or still runs" if len(lacking) == 1 else "were killed, hang or still run"
+            said.append(f"{names_of(lacking)} {verb}: what would have come next is not known")
         return said
 
 

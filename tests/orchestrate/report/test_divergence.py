@@ -77,6 +77,21 @@ def test_a_run_whose_traces_agree_has_no_such_part(parted_run):
     assert "divergence" not in page_of(parted_run(parted=False))
 
 
+def test_a_cell_that_was_only_stopped_has_no_such_part(builder):
+    """Where a job is ended, some ranks have come further than others."""
+    made = builder()
+    run_dir = made.build()
+    folder = run_dir / "evidence" / "cells" / slug(made.keys[0]) / "trace"
+    for rank in range(WORLD):
+        writer = TraceWriter(folder, rank, world_size=WORLD, chunk_slots=256)
+        call = writer.signature(op="all_reduce", input_sizes=[[8]])
+        for sequence in range(4 if rank == 3 else 3):
+            record = writer.begin(writer.group("cp", range(WORLD)), call, sequence=sequence, start_ns=100 * sequence)
+            if sequence < 3:
+                writer.complete(record, 100 * sequence + 50)
+    assert "divergence" not in page_of(run_dir)
+
+
 def test_a_run_without_traces_has_no_such_part(builder):
     assert "divergence" not in page_of(builder().build())
 
