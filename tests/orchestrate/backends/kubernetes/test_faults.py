@@ -1,6 +1,7 @@
 """What happens when calls to the API fail: before they act, after they acted, for a while, or for good."""
 
 import io
+import json
 import tarfile
 import time
 
@@ -291,9 +292,21 @@ def test_a_kubeconfig_that_leads_nowhere_is_said_with_its_remedy(tmp_path, text)
     assert "KUBECONFIG" in caught.value.remedy
 
 
-def test_a_queue_that_nobody_serves_is_refused_before_anything_is_created(site):
-    backend = site.backend(queue="team-a")
-    with pytest.raises(UnsatisfiableError, match="no Kueue"):
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [([], "no Kueue"), ([{"name": "kueue.x-k8s.io"}], "no such LocalQueue")],
+    ids=["kueue", "queue"],
+)
+def test_a_queue_that_nobody_serves_is_refused_before_anything_is_created(site, faulty, groups, words):
+    gone = ApiError(404, "NotFound", "not found")
+    backend, transport = faulty(lambda _, path, _n: gone if "localqueues/" in path else None, queue="team-a")
+    real = transport.transport.send
+
+    def send(method, path, query, body, timeout_s):
+        return json.dumps({"groups": groups}) if path == "/apis" else real(method, path, query, body, timeout_s)
+
+    transport.transport.send = send
+    with pytest.raises(UnsatisfiableError, match=words):
         backend.preflight(site.request())
     assert site.left() == []
 
