@@ -68,7 +68,7 @@ def measured(arguments: list[str]) -> None:
     began = time.monotonic()
     from orchestrate import cli  # noqa: PLC0415  # the import is part of what is measured
     from orchestrate.backends import skypilot_calls, slurm_login  # noqa: PLC0415
-    from orchestrate.lifecycle import supervisor  # noqa: PLC0415
+    from orchestrate.lifecycle import watch as waiting  # noqa: PLC0415
 
     elsewhere: dict[str, float] = {}
     inside = [False]
@@ -90,7 +90,7 @@ def measured(arguments: list[str]) -> None:
 
     watch(skypilot_calls.Calls, "call", "SDK")
     watch(slurm_login, "_completed", "ssh")
-    watch(supervisor, "readable", "waits")
+    watch(waiting, "readable", "waits")
     watch(time, "sleep", "waits")
     sys.argv = ["orchestrate", *arguments]
     try:
