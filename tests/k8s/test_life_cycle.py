@@ -57,7 +57,7 @@ def test_the_warden_of_a_killed_launcher_gives_everything_back(cluster, tool):
     assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost")
     assert closure["teardown"]["confirmed"]
     assert cluster.ours(launched.run_id) == []
-    assert verify_run(launched.path).holds
+    until(lambda: verify_run(launched.path).holds, "the run to verify: the warden still tidies its folder", limit_s=20)
 
 
 def test_teardown_finishes_a_run_that_lost_launcher_and_warden(cluster, tool):
