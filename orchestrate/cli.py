@@ -23,6 +23,7 @@ COMMANDS = {
     "equivalence": "Say whether evidence of one source supports another.",
     "gate": "The steps of a GitHub workflow that ends in one required check.",
     "launch": "Run a cell set from plan to closed, verified receipts.",
+    "qualify": "Run the command groups of a repository at one commit, with receipts.",
     "render": "Render SkyPilot tasks and Kubernetes Jobs.",
     "report": "Write a run as one self-contained HTML page.",
     "review": "Say something of a closed run, by name: a second audit, a hold, a review.",

@@ -174,7 +174,7 @@ class LocalBackend:
         request.logs.mkdir(mode=0o700, exist_ok=True)
         self._log = request.logs / "node.log"
         self._progress = GrowingLines(request.evidence / "node.jsonl")
-        payload = self._settings.payload or (sys.executable, "-P", "-m", "harness", "node")
+        payload = self._settings.payload or _payload(request)
         command = ["timeout", "-k", str(_KILL_AFTER_S), str(self._cap_s), *payload]
         command += ["--evidence", str(request.evidence)]
         if lifeline_fd is not None:
@@ -365,6 +365,14 @@ _CAP_MARGIN_S = 2  # the launcher ends the payload at its own budget; the cap is
 _CAP_CODES = {124, 137, -int(signal.SIGKILL), -int(signal.SIGTERM)}
 _YOUNG_S = 3.0
 _TOLD_TO_STOP = 130  # the node's exit code for it (harness/outcome.py)
+
+
+def _payload(request: Request) -> tuple[str, ...]:
+    """The node's command line, without its evidence. A qualification unpacks its source in the temporary folder."""
+    if request.groups is None or request.archive is None:
+        return (sys.executable, "-P", "-m", "harness", "node")
+    files = ("--plan", str(request.groups), "--archive", str(request.archive), "--source", "source")
+    return (sys.executable, "-P", "-m", "harness", "qualify", *files, "--procs", str(request.ranks))
 
 
 def _as_row(process: Process) -> list[Any]:

@@ -93,6 +93,8 @@ class Request:
         corpora_not_given: private corpora that the cells read and that nobody named: without them nothing can run.
         deadline_s: the cap that the provider is given at creation: after so many seconds it ends what is left.
         reserve_s: how much of the deadline belongs to start, collection and teardown.
+        groups, archive: of a qualification, the file that tells the node what to run and the source that it runs on;
+            None where cells are measured.
     """
 
     cell_set: str
@@ -105,6 +107,8 @@ class Request:
     corpora_not_given: tuple[str, ...] = ()
     deadline_s: float = 0.0
     reserve_s: float = 0.0
+    groups: Path | None = None
+    archive: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

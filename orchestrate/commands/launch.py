@@ -18,6 +18,7 @@ from orchestrate.backends.catalogue import PROVIDERS
 from orchestrate.backends.local_node import INSTALL_HARNESS, harness_parent
 from orchestrate.capacity.report import annotation, as_json, as_text
 from orchestrate.cells.cell_set import Selection
+from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.corpus_choice import ChosenCorpus, choose_corpus
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.provider_options import places_of, provider_options, settings_of
@@ -29,13 +30,14 @@ from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, Unsa
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Launched, Place
+from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.user import home_folder, user_name
 from orchestrate.verdict import Verdict
 
-__all__ = ["command", "default_owner", "launched_as_json"]
+__all__ = ["command", "default_owner", "launched_as_json", "place_here", "run_and_tell"]
 
 
 def default_owner() -> str:
@@ -107,10 +109,10 @@ def command(
     if resume is not None:
         refuse_beside_resume(click.get_current_context())
         chosen_run = chosen_resumption(resume, runs_dir, corpus, corpus_sha256)
-        return _run(
+        return run_and_tell(
             lambda: Resume(
                 run=chosen_run.run,
-                place=_place(runs_dir),
+                place=place_here(runs_dir),
                 narrator=progress,
                 deadline_s=None if deadline is None else float(deadline),
                 corpus=chosen_run.corpus,
@@ -126,14 +128,12 @@ def command(
     deadline_s = PROVIDERS[backend].default_deadline_s if deadline is None else deadline
     chosen = _corpus(backend, selection, corpus, corpus_sha256)
     settings, places = settings_of(backend, given, selection, deadline_s, chosen.settings), places_of(backend, given)
-    return _run(
+    return run_and_tell(
         lambda: Launch(
-            selection=selection,
-            repeat=repeat,
-            schedule=schedule,
+            runs=CellsPayload(selection, load_manifest(), repeat, schedule, corpora_of(selection.cells, chosen.corpus)),
             deadline_s=float(deadline_s),
             owner=owner,
-            place=_place(runs_dir),
+            place=place_here(runs_dir),
             narrator=progress,
             backend=backend,
             settings=settings,
@@ -148,7 +148,9 @@ def command(
     )
 
 
-def _run(prepare: Callable[[], Launch | Resume], expected: int, progress: ConsoleProgress, *, json_wanted: bool) -> int:
+def run_and_tell(
+    prepare: Callable[[], Launch | Resume], expected: int, progress: ConsoleProgress, *, json_wanted: bool
+) -> int:
     """Run it, tell what came of it, and return the exit code."""
     try:
         launched = prepare().start()
@@ -248,7 +250,8 @@ def _corpus(backend: str, selection: Selection, location: str | None, sha256: st
     return choose_corpus(backend, location, sha256)
 
 
-def _place(runs_dir: Path) -> Place:
+def place_here(runs_dir: Path) -> Place:
+    """Where a run is launched from: this machine, this environment. `UnsatisfiableError` without a harness."""
     parent = harness_parent()
     if parent is None:
         raise UnsatisfiableError("the package `harness` is not installed here", remedy=INSTALL_HARNESS)

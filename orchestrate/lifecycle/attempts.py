@@ -11,6 +11,7 @@ from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.protocol import Ownership, Request
 from orchestrate.clock import from_wire, to_wire
 from orchestrate.lifecycle.journal import JournalView
+from orchestrate.lifecycle.payload import ARCHIVE, GROUPS
 from orchestrate.lifecycle.plan import Corpus, Plan
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.receipts.journal_chain import ATTEMPT_KIND
@@ -98,6 +99,8 @@ class Attempt:
             corpora_not_given=tuple(each["name"] for each in plan.tree["corpora"] if each["sha256"] is None),
             deadline_s=self.deadline_s,
             reserve_s=float(plan.tree["teardown_reserve_s"]),
+            groups=run.path / GROUPS if plan.payload_files else None,
+            archive=run.path / ARCHIVE if plan.payload_files else None,
         )
 
 

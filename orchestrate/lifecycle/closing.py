@@ -268,7 +268,7 @@ class Closing:
                 missing=missing_stages(self.receipts),
                 unconfirmed=(*remaining, *unknown),
                 problems=self._problems,
-                told=[f"{word.key}: {word.reason}" for word in collected.words if word.reason],
+                told=collected.told,
             )
         )
         refused = refused_case(self.journal.view)

@@ -48,6 +48,7 @@ class Collected:
     bytes: int
     changed: tuple[str, ...]
     sources: Mapping[str, Any]
+    are_groups: bool = False
 
     @property
     def complete(self) -> int:
@@ -61,6 +62,13 @@ class Collected:
         if self.sources["end"] is None:
             gaps = (*gaps, "nobody looked whether the sources stayed the same")
         return gaps or (() if self.cells else ("no cell was expected",))
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Why what is not complete is not: a group's own report knows more than the node, which knows more of cells."""
+        if self.are_groups:
+            return tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
+        return tuple(f"{word.key}: {word.reason}" for word in self.words if word.reason)
 
     def as_facts(self, problem: str | None) -> dict[str, Any]:
         """The facts of the collect receipt."""
@@ -116,6 +124,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
         bytes=sum(evidence.values()),
         changed=tuple(changed),
         sources={"start": start, "end": end, "node": seen or None},
+        are_groups=record.groups is not None,
     )
 
 

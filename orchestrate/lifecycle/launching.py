@@ -14,16 +14,14 @@ from typing import Any
 
 from orchestrate.backends.catalogue import provider_of
 from orchestrate.backends.protocol import Ownership
-from orchestrate.cells.cell_set import Selection
-from orchestrate.cells.manifest import load_manifest
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import UnsatisfiableError
 from orchestrate.lifecycle.attempts import Attempt
 from orchestrate.lifecycle.closing import Narrator
-from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.deadline import Deadline
 from orchestrate.lifecycle.driving import Driver, Launched, Place, still_to_do
 from orchestrate.lifecycle.journal import Journal, Observer
+from orchestrate.lifecycle.payload import Payload
 from orchestrate.lifecycle.plan import Corpus, Plan, make_plan
 from orchestrate.lifecycle.recovery import self_facts
 from orchestrate.lifecycle.run_directory import new_run_id, new_token, prepare_run
@@ -39,6 +37,7 @@ class Launch:
     """One launch.
 
     Attributes:
+        runs: what is run.
         backend: the backend's name; `settings` is what was chosen for it (plain JSON, it goes into the plan).
         places: settings of each place to ask, in order, that stand above the others.
         wait_s: how long places that are full are asked again; `first_pause_s` is the pause before the second round.
@@ -46,13 +45,11 @@ class Launch:
         reserve_s: how much of the deadline belongs to the teardown; None for what the backend needs.
     """
 
-    selection: Selection
-    repeat: int
+    runs: Payload
     deadline_s: float
     owner: str
     place: Place
     narrator: Narrator
-    schedule: str = "fixed"
     backend: str = "local"
     settings: Mapping[str, Any] = field(default_factory=dict)
     places: tuple[Mapping[str, Any], ...] = ({},)
@@ -128,13 +125,9 @@ class Launch:
             token=owned.token,
             owner=owned.owner,
             backend=self.backend,
-            selection=self.selection,
-            manifest=load_manifest(),
-            repeat=self.repeat,
-            schedule=self.schedule,
+            payload=self.runs,
             deadline=deadline,
             source=read_source(self.place.harness, self.place.build_record, self.place.environ),
-            corpora=corpora_of(self.selection.cells, self.corpus),
             max_gpu_hours=self.max_gpu_hours,
             settings=self.settings,
             places=self.places,
@@ -151,6 +144,8 @@ class Launch:
         return plan
 
     def _begin(self, path: Path, plan: Plan) -> None:
+        """Fill the directory of the run while it has no name yet; `path` is that of its journal."""
+        self.runs.write_files(path.parent, plan.run_id)
         journal = Journal(path, observer=self.observer, now=self.now)
         try:
             journal.append(

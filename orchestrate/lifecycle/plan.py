@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from orchestrate.cells.cell_set import Selection
-from orchestrate.cells.manifest import Manifest
 from orchestrate.clock import from_wire, to_wire
 from orchestrate.errors import ReceiptError
 from orchestrate.lifecycle.deadline import Deadline
+from orchestrate.lifecycle.payload import Payload
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import Source
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
@@ -80,8 +79,14 @@ class Plan:
         return gpu_count(self.accelerators)
 
     @property
+    def payload_files(self) -> Mapping[str, str]:
+        """Path in the run directory to SHA-256 of each file that travels; empty for cells, whose harness travels."""
+        files: Mapping[str, str] = self.tree.get("payload_files", {})
+        return files
+
+    @property
     def cells(self) -> tuple[str, ...]:
-        """The keys of the expected cells."""
+        """The keys of the expected cells, or the names of the expected groups."""
         return tuple(self.tree["cells"])
 
     @property
@@ -106,13 +111,9 @@ def make_plan(
     token: str,
     owner: str,
     backend: str,
-    selection: Selection,
-    manifest: Manifest,
-    repeat: int,
-    schedule: str,
+    payload: Payload,
     deadline: Deadline,
     source: Source,
-    corpora: Mapping[str, str | None],
     max_gpu_hours: float | None,
     settings: Mapping[str, Any],
     places: Sequence[Mapping[str, Any]],
@@ -122,18 +123,16 @@ def make_plan(
 ) -> Plan:
     """Freeze the input of a run.
 
-    `schedule` is `fixed`, or `racing`, which stops measuring a layout once it is decided. `corpora` maps each corpus
-    that the cells read to its SHA-256, None where nobody gave it. `settings` are what was chosen for the backend: plain
-    JSON without a secret; `places` what makes each place that may be asked, and `wait_s` how long those that are full
-    are asked again. `expires_at` is when anybody may reap what is left.
+    `source` is that of this program. `settings` are what was chosen for the backend: plain JSON without a secret;
+    `places` what makes each place that may be asked, and `wait_s` how long those that are full are asked again.
+    `expires_at` is when anybody may reap what is left.
     Raises `UsageError` when the manifest does not expect a selected cell.
     """
-    keys = [cell.key for cell in selection.cells]
-    ranks = max(cell.gpus for cell in selection.cells)
+    ranks, device = payload.ranks, payload.device
     deadline_at = now + timedelta(seconds=deadline.total_s)
-    device = selection.cell_set.device
     hours = gpu_count(accelerators_of(settings, device, ranks)) * deadline.total_s / 3600
     tree = {
+        **payload.plan_facts(run_id, source),
         "schema": PLAN_SCHEMA,
         "run_id": run_id,
         "created_at": to_wire(now),
@@ -141,19 +140,7 @@ def make_plan(
         "settings": dict(settings),
         "places": [dict(place) for place in places],
         "wait_s": wait_s,
-        "cell_set": selection.cell_set.name,
-        "groups": None if selection.groups is None else list(selection.groups),
-        "cells": keys,
-        "exclusions": [{"key": cell.key, "reason": reason} for cell, reason in selection.excluded],
-        "repeat": repeat,
-        "schedule": schedule,
         "ranks": ranks,
-        "environment": {
-            **selection.node_environment,
-            "RUN_ID": run_id,
-            "REPEAT": str(repeat),
-            "SCHEDULE": schedule,
-        },
         "deadline_s": deadline.total_s,
         "teardown_reserve_s": deadline.reserve_s,
         "deadline_at": to_wire(deadline_at),
@@ -161,10 +148,6 @@ def make_plan(
         "owner": owner,
         "token_sha256": sha256_hex(token.encode()),
         "device_required": device,
-        "source": source.as_json(),
-        "manifest_sha256": manifest.sha256,
-        "candidates": manifest.candidates(selection.cell_set.name, keys),
-        "corpora": [{"name": name, "sha256": sha256} for name, sha256 in sorted(corpora.items())],
         "caps": {"deadline_s": deadline.total_s, "max_gpu_hours": max_gpu_hours},
         "gpu_hours_estimate": hours,
     }

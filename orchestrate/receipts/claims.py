@@ -22,6 +22,10 @@ def uncovered_files(record: RunRecord) -> tuple[str, ...]:
     signature by what it signs.
     """
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
+    planned = record.plan.get("payload_files")
+    bound |= (
+        set(planned) if isinstance(planned, dict) else set()
+    )  # the plan names their digests, and the reader compared
     covered = bound | {"journal.jsonl", "token"} | {f"receipts/{receipt.sha256}.json" for receipt in record.receipts}
     return tuple(
         name
@@ -45,6 +49,12 @@ def proven(record: RunRecord) -> tuple[str, ...]:
         f"{count} of {len(record.cells)} expected cells are complete by their own rows: every mandatory candidate "
         f"and automatic measured {often}, in rounds in which no rank compiled anything, each admitted and unsplit"
     )
+    if record.groups is not None:
+        tests = sum(judgement.counts.passed for judgement in record.groups.judgements if judgement.counts is not None)
+        complete = (
+            f"{count} of {len(record.cells)} expected groups passed by their own reports, {tests} tests in all, on the "
+            f"files of the commit {record.plan.get('source', {}).get('commit')}, unchanged from start to end"
+        )
     facts = closure.facts
     said = [
         f"{len(record.receipts)} receipts form one unbroken chain that ends in the closure {closure.sha256}",

@@ -27,6 +27,7 @@ from orchestrate.receipts.completeness import (
     judge_cell,
 )
 from orchestrate.receipts.files import Listing, hash_file, list_files, read_file, read_lines
+from orchestrate.receipts.group_evidence import MAX_REPORT_BYTES, Groups, read_groups
 from orchestrate.receipts.journal_chain import JournalView, read_journal
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.store import MAX_RECEIPT_BYTES, MAX_RECEIPTS, in_order, newest_closure
@@ -51,7 +52,8 @@ class RunRecord:
     `receipts` are in the order in which they were written, or in no order where the chain is broken (then a problem
     says so). `digests` has the SHA-256 of `plan.json` and of every file of evidence, of whichever attempt. `cells` has
     one judgement for each cell that the plan expects, and `counted` the attempt whose evidence was judged: the first in
-    which the cell is complete, else the newest that left some. Nothing is pooled. `nodes` has the node's own
+    which the cell is complete, else the newest that left some. Nothing is pooled. The
+    `groups` of a qualification stand among the cells. `nodes` has the node's own
     `node.json` of each attempt that left one.
     """
 
@@ -63,6 +65,7 @@ class RunRecord:
     journal: JournalView | None = None
     digests: dict[str, str] = field(default_factory=dict)
     cells: tuple[CellJudgement, ...] = ()
+    groups: Groups | None = None
     counted: dict[str, int] = field(default_factory=dict)
     nodes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -164,7 +167,8 @@ def _read_evidence(record: RunRecord) -> None:
     if sum(evidence.values()) > _MAX_TOTAL_BYTES:
         record.problems.append(f"the evidence is larger than {_MAX_TOTAL_BYTES} bytes and was not read")
         return
-    expected_cells = _expected_cells(record)
+    is_groups = record.plan.get("payload") == "groups"
+    expected_cells = () if is_groups else _expected_cells(record)
     if len({slug(expected.key) for expected in expected_cells}) != len(expected_cells):
         record.problems.append("two cells of the plan share one folder of evidence")
     record.cells = tuple(_judge_all(record, expected) for expected in expected_cells)
@@ -178,6 +182,33 @@ def _read_evidence(record: RunRecord) -> None:
             with _noting(record, name):
                 node = parse_strict(read_file(record.run_dir, name, limit=_MAX_PLAN_BYTES), what=name)
                 record.nodes[attempt] = node if isinstance(node, dict) else {}
+    if is_groups:
+        with _noting(record, "the groups"):
+            record.groups = read_groups(record.plan, record.node, lambda name: _report(record, name))
+            record.cells = record.groups.as_cells()
+            if record.evidence_attempts:
+                record.counted = dict.fromkeys((cell.key for cell in record.cells), record.evidence_attempts[-1])
+    _hash_payload(record)
+
+
+def _report(record: RunRecord, name: str) -> bytes | None:
+    """A report of the newest attempt."""
+    attempts = record.evidence_attempts
+    path = f"{evidence_folder(attempts[-1])}/{name}" if attempts else ""
+    if path not in record.files:
+        return None
+    return read_file(record.run_dir, path, limit=MAX_REPORT_BYTES)
+
+
+def _hash_payload(record: RunRecord) -> None:
+    """The files that travelled must be the planned ones; a run that was fetched without them says so."""
+    planned = record.plan.get("payload_files")
+    for name, sha256 in planned.items() if isinstance(planned, dict) else ():
+        if name in record.files:
+            with _noting(record, repr(name)):
+                record.digests[name] = hash_file(record.run_dir, name, limit=_MAX_EVIDENCE_BYTES)
+                if record.digests[name] != sha256:
+                    record.problems.append(f"{name} is not the file that the plan names")
 
 
 def _judge_all(record: RunRecord, expected: Expected) -> CellJudgement:

@@ -15,9 +15,11 @@ import time
 from pathlib import Path
 
 from orchestrate.cells.cell_set import select
+from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.launch import exit_code_of, launched_as_json
 from orchestrate.errors import OrchestrateError
 from orchestrate.lifecycle.launching import Launch, Place
+from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import find_run
 from orchestrate.report.console import ConsoleProgress
@@ -48,8 +50,7 @@ def start(options, common):
     if options.resume:
         return Resume(run=find_run(options.runs_dir, options.resume), **common)
     return Launch(
-        selection=select("smoke", None, {}),
-        repeat=2,
+        runs=CellsPayload(select("smoke", None, {}), load_manifest(), 2, "fixed", {"cal-text": None}),
         owner="tester@bed",
         backend=options.backend,
         settings={} if options.backend == "local" else {"accelerators": "H200:4"},

@@ -1,0 +1,107 @@
+"""`orchestrate qualify` as its user runs it: real repositories, real groups, evidence that is tampered with."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from orchestrate.receipts.verify import verify_run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the node's preflight asks for PyTorch"),
+]
+
+HEAD = "schema: orchestrate.qualification/1\nname: demo\ndevice: cpu\ngroups:\n"
+UNIT = "  - {name: unit, command: python -m pytest -q -p no:cacheprovider t, timeout: 2m}\n"
+SHELL = "  - {name: shell, command: [bash, -c, 'echo $ORCHESTRATE_RUN_ID'], report: exit-code, needs: [unit]}\n"
+GOOD = "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='no GPU here')\ndef test_b(): pass\n"
+
+
+def git(repository, *arguments):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    subprocess.run(["git", *arguments], cwd=repository, env=env, capture_output=True, check=True)
+
+
+def qualify(folder, groups, tests, *options):
+    """Exit code, answer and run directory of a qualification of a new repository."""
+    repository = folder / "repository"
+    (repository / "t").mkdir(parents=True)
+    git(repository, "init", "-q", "-b", "main")
+    git(repository, "config", "user.email", "a@example.org")
+    git(repository, "config", "user.name", "a")
+    (repository / "qualification.yaml").write_text(HEAD + groups)
+    (repository / "t/test_x.py").write_text(tests)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "x")
+    (repository / "t/test_x.py").write_text("def test_of_the_working_tree(): assert False\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ORCHESTRATE_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrate", "qualify", "--repo", repository, "--runs-dir", folder / "runs", "--json",
+         *options],
+        env=env, capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    return done.returncode, answer, folder / "runs" / str(answer["run_id"])
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory):
+    return qualify(tmp_path_factory.mktemp("passed"), UNIT + SHELL, GOOD)
+
+
+def test_a_commit_whose_groups_pass_is_qualified_and_verify_agrees(passed):
+    code, answer, run = passed
+    assert (code, answer["verdict"], answer["cells"]) == (0, "passed", {"expected": 2, "complete": 2})
+    found = verify_run(run, require_passed=True)
+    assert found.holds, found.problems
+    assert "2 of 2 expected groups passed by their own reports, 1 tests in all" in " ".join(found.proves)
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["source"]["commit"] == plan["qualified"]["commit"] == found.commit
+    assert plan["qualified"]["working_tree_differs"] is True
+
+
+def tampered(run, folder, name, change):
+    """What `verify` says of a copy in which one file was changed."""
+    copy = folder / run.name
+    shutil.copytree(run, copy)
+    path = copy / name
+    path.write_bytes(change(path.read_bytes()))
+    return verify_run(copy)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["evidence/groups/unit/tests.jsonl", "evidence/sources.json", "evidence/node.json", "payload/source.tar",
+     "payload/groups.json", "evidence/packages.json"],
+)  # fmt: skip
+def test_whatever_is_edited_shows(passed, tmp_path, name):
+    _, _, run = passed
+    assert not tampered(run, tmp_path, name, lambda data: data[:-2] + b" \n").holds
+
+
+def test_a_failed_test_that_is_edited_away_is_counted_again(tmp_path):
+    code, answer, run = qualify(tmp_path, UNIT, GOOD + "def test_c(): assert 1 == 2\n")
+    assert (code, answer["verdict"]) == (1, "failed")
+    assert "test_c" in answer["reason"]
+    found = verify_run(run)
+    assert found.holds, found.problems
+
+
+def test_a_missing_import_is_incomplete_and_named_and_what_needs_it_does_not_run(tmp_path):
+    code, answer, run = qualify(tmp_path, UNIT + SHELL, "import no_such_module_here\n")
+    assert (code, answer["verdict"]) == (4, "incomplete")
+    assert "no_such_module_here" in answer["reason"]
+    assert verify_run(run).holds
+
+
+def test_skipped_tests_alone_are_not_a_pass(tmp_path):
+    tests = "import pytest\n@pytest.mark.skip(reason='no GPU here')\ndef test_b(): pass\n"
+    code, answer, _ = qualify(tmp_path, UNIT, tests)
+    assert (code, answer["verdict"]) == (4, "incomplete")
+    assert "skipped" in answer["reason"]
