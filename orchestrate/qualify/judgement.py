@@ -64,7 +64,7 @@ def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: M
         if verdict is None and (not started or record.get("exit_code") != 0):
             return GroupJudgement(name, Verdict.INCOMPLETE, "it passed without having run", None, record)
         return GroupJudgement(name, verdict or Verdict.PASSED, said, None, record)
-    if counts.collection_errors and verdict in {None, Verdict.FAILED}:
+    if counts.collection_errors and verdict in {None, Verdict.FAILED, Verdict.INCOMPLETE}:
         first = counts.collection_errors[0]
         missing = f"{first.test} could not be collected: {_last_line(first.reason)}"
         return GroupJudgement(name, Verdict.INCOMPLETE, missing, counts, record)
