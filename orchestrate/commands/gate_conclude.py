@@ -86,6 +86,7 @@ def conclude(
         evidence,
         reconciled,
         cells=_cells(record),
+        groups=_groups(record),
         capacity=_capacity(record),
         page_url=page_url,
     )
@@ -153,8 +154,25 @@ def _jobs(needs: str | None) -> dict[str, str]:
 
 
 def _cells(record: RunRecord | None) -> list[Mapping[str, Any]]:
+    if record is not None and record.groups is not None:
+        return []
     rows = record.stages.get(Stage.COLLECT, {}).get("cells") if record else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _groups(record: RunRecord | None) -> list[Mapping[str, Any]]:
+    """The groups of a qualification, judged again from their reports."""
+    if record is None or record.groups is None:
+        return []
+    return [
+        {
+            "name": each.name,
+            "verdict": each.verdict.label,
+            "reason": each.reason,
+            "counts": None if each.counts is None else each.counts.as_facts(),
+        }
+        for each in record.groups.judgements
+    ]
 
 
 def _capacity(record: RunRecord | None) -> Mapping[str, Any] | None:

@@ -13,11 +13,19 @@ from typing import Any
 import click
 
 from orchestrate.clock import to_wire, utc_now
-from orchestrate.commands import audit, launch
+from orchestrate.commands import audit, launch, qualify
 from orchestrate.commands.gate_step import RECORDS_OPTION, answer, owner_here
 from orchestrate.commands.saying import say
 from orchestrate.errors import OrchestrateError, UsageError
-from orchestrate.gate.records import ADMITTED, LAUNCHED, RECONCILED, read_record, write_record
+from orchestrate.gate.records import (
+    ADMITTED,
+    CLASSIFIED,
+    LAUNCHED,
+    RECONCILED,
+    as_classified,
+    read_record,
+    write_record,
+)
 from orchestrate.verdict import Verdict
 
 __all__ = ["reconcile", "run"]
@@ -35,22 +43,27 @@ GAP_S = 5.0
 def run(records: Path, runs_dir: Path, arguments: tuple[str, ...], *, as_json: bool) -> int:
     """Launch, under an owner that names this attempt of this workflow run: by that a fresh machine finds what is left.
 
-    What follows `--` are options of `orchestrate launch`. It needs an admission (`gate admit`) that let the change
-    through. Outputs: verdict, run_id, closure. The exit code is that of the verdict. A cancelled step ends with the
-    teardown, or leaves it to `gate reconcile`.
+    What follows `--` are options of `orchestrate launch`; where the first word is `qualify`, those of `orchestrate
+    qualify`, which then tests exactly the commit that was classified, as of its head and base. It needs an admission
+    (`gate admit`) that let the change through. Outputs: verdict, run_id, closure. The exit code is that of the verdict.
+    A cancelled step ends with the teardown, or leaves it to `gate reconcile`.
 
     \b
     Example:
       orchestrate gate run --records gate --runs-dir runs -- --backend k8s --cell-set main
     """
-    _refuse_ours(arguments, ("--owner", "--runs-dir", "--json"))
+    _refuse_ours(arguments, ("--owner", "--runs-dir", "--json", "--commit", "--head", "--base"))
     admitted = read_record(records / ADMITTED, "admitted")
     if admitted is None or admitted.get("admitted") is not True:
         why = "there is no admission" if admitted is None else str(admitted.get("reason"))
         say(f"not run: {why}", err=True)
         return Verdict.NOT_RUN.exit_code
     owner = owner_here()
-    found = _called(launch.command, [*arguments, "--owner", owner, "--runs-dir", str(runs_dir), "--json"])
+    ours = ["--owner", owner, "--runs-dir", str(runs_dir), "--json"]
+    if arguments[:1] == ("qualify",):
+        found = _called(qualify.command, [*arguments[1:], *_tested(records), *ours])
+    else:
+        found = _called(launch.command, [*arguments, *ours])
     verdict = str(found.get("verdict") or Verdict.INFRASTRUCTURE.label)
     reason = str(found.get("reason") or found.get("error") or "")
     write_record(records / LAUNCHED, "launched", {"verdict": verdict, "reason": reason, "owner": owner})
@@ -103,6 +116,16 @@ def reconcile(records: Path, arguments: tuple[str, ...], *, as_json: bool) -> in
     answer({"confirmed": str(record["confirmed"]).lower()}, record if as_json else None)
     say(f"{owner}: {'nothing is left' if record['confirmed'] else 'something may be left'}", err=as_json)
     return 0 if record["confirmed"] else Verdict.TEARDOWN_UNCONFIRMED.exit_code
+
+
+def _tested(records: Path) -> list[str]:
+    """The options of `qualify` that name the classified change."""
+    classified = as_classified(read_record(records / CLASSIFIED, "classified"))
+    if classified is None:
+        raise UsageError(f"{records / CLASSIFIED} is no record of `gate classify`", remedy="run that step first")
+    change = classified.change
+    named = ["--commit", classified.checkout.commit]
+    return named if change.base is None else [*named, "--head", change.head, "--base", change.base]
 
 
 def _called(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:

@@ -298,3 +298,30 @@ def test_a_provider_that_can_not_be_asked_is_not_confirmed_absence(github, monke
     code, answer = github.step("reconcile", "--", "--backend", "k8s", "--runs-dir", str(github.root / "none"))
     assert (code, answer["confirmed"]) == (70, False)
     assert answer["unknown"]
+
+
+QUALIFICATION = """schema: orchestrate.qualification/1
+name: self
+device: cpu
+groups:
+  - {name: unit, command: python -m pytest -q -p no:cacheprovider t, timeout: 2m}
+"""
+
+
+@pytest.mark.slow
+def test_a_qualification_of_the_merge_makes_the_check_green_and_lists_skips(github):
+    pytest.importorskip("torch", reason="the node's preflight asks for PyTorch")
+    github.write("qualification.yaml", QUALIFICATION)
+    github.write(
+        "t/test_x.py", "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='no GPU')\ndef test_b(): pass"
+    )
+    github.change()
+    github.step("classify")
+    github.step("admit")
+    code, answer = github.step("run", "--runs-dir", str(github.runs), "--", "qualify")
+    assert (code, answer["verdict"]) == (0, "passed"), answer
+    github.reconciled()
+    code, answer = github.conclude()
+    assert (code, answer["green"], answer["problems"]) == (0, True, [])
+    assert "Skipped tests" in github.summary
+    assert "no GPU" in github.summary
