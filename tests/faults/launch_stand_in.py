@@ -18,6 +18,7 @@ from orchestrate.cells.cell_set import select
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.launch import exit_code_of, launched_as_json
 from orchestrate.errors import OrchestrateError
+from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Place
 from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.lifecycle.resuming import Resume
@@ -49,8 +50,9 @@ class Striker:
 def start(options, common):
     if options.resume:
         return Resume(run=find_run(options.runs_dir, options.resume), **common)
+    smoke = select("smoke", None, {})
     return Launch(
-        runs=CellsPayload(select("smoke", None, {}), load_manifest(), 2, "fixed", {"cal-text": None}),
+        runs=CellsPayload(smoke, load_manifest(), 2, "fixed", corpora_of(smoke.cells, None)),
         owner="tester@bed",
         backend=options.backend,
         settings={} if options.backend == "local" else {"accelerators": "H200:4"},

@@ -16,9 +16,12 @@ from pathlib import Path
 
 import orchestrate
 from orchestrate.cells.cell_set import select
+from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.launch import exit_code_of, launched_as_json
 from orchestrate.errors import OrchestrateError
+from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Place
+from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.report.console import ConsoleProgress
 
 
@@ -58,8 +61,7 @@ def main():
     selection = select("smoke", None, {})
     try:
         launched = Launch(
-            selection=selection,
-            repeat=2,
+            runs=CellsPayload(selection, load_manifest(), 2, "fixed", corpora_of(selection.cells, None)),
             deadline_s=900.0,
             owner="tester@bed",
             place=Place(
