@@ -38,7 +38,7 @@ sys.exit(main(sys.argv[1:]))
     help="Where the traces go; must be new or empty [default: trace-<time>, here].",
 )
 @click.option("--observe-only", is_flag=True, help="Write the stacks of a job that hangs, but do not end it.")
-@click.option("--load-budget", type=DURATION, help="Time without a sign of life while loading [default: 10m].")
+@click.option("--load-budget", type=DURATION, help="Time without a sign of life while loading [default: 30m].")
 @click.option("--compile-budget", type=DURATION, help="The same while a rank compiles [default: 30m].")
 @click.option("--step-budget", type=DURATION, help="The same between collectives [default: 5m].")
 @click.option(

@@ -166,7 +166,7 @@ class _Run:
         group = self._interned.groups[number]
         if group.pair is not None and -1 in group.pair:
             self._anyone.add((group.name, group.pair[1]))
-        identity = (group.name, group.ranks, group.pair)
+        identity = (group.name, group.ranks, group.pair, group.tag)
         known = self._numbers.setdefault(identity, number)
         if known not in self._channels:
             members = self._members(group)

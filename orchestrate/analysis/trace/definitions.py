@@ -33,7 +33,9 @@ class Definitions:
         self._rank = rank
         self._groups: list[Group] = []
         self._calls: list[Call] = []
-        self._tags: list[str | None] = []
+        self._tags: list[str | int | None] = []
+        self._told_apart_by_tag: list[bool] = []
+        self._counts: dict[int, int] = {}
         self._contexts: list[tuple[str | None, str | None]] = []
         self._stacks: list[tuple[Frame, ...]] = []
         self._call_numbers = _Grown()
@@ -92,6 +94,16 @@ class Definitions:
             context_numbers[place] = self._context(context, signature, backward=bool(packed & 1))
         return group_numbers[inverse], calls, context_numbers[inverse]
 
+    def count_by_tag(self, groups: NDArray[np.int32], keys: NDArray[np.int64]) -> None:
+        """Number the messages of `groups` (n,) in `keys` (n,), in place, where each tag has a channel of its own.
+
+        The recorder counts them by sender and receiver alone.
+        """
+        for group in np.intersect1d(groups, list(self._counts)).tolist():
+            where = np.flatnonzero(groups == group)
+            keys[where] = np.arange(self._counts[group], self._counts[group] + len(where))
+            self._counts[group] += len(where)
+
     def _group(self, group: int, channel_of: int) -> int:
         known = self._group_of.get((group, channel_of))
         if known is None:
@@ -100,8 +112,12 @@ class Definitions:
                 call = self._calls[channel_of]
                 peer = ANYONE if call.peer is None else call.peer
                 pair = (self._rank, peer) if call.op == "send" else (peer, self._rank)
-                base = Group(base.name, base.ranks, base.desc, pair)
+                tag = self._tags[channel_of]
+                by_tag = self._told_apart_by_tag[group] and isinstance(tag, int)
+                base = Group(base.name, base.ranks, base.desc, pair, int(tag or 0) if by_tag else 0)
             known = self._group_of[group, channel_of] = self._interned.groups.number(base)
+            if channel_of >= 0 and self._told_apart_by_tag[group]:
+                self._counts.setdefault(known, 0)
             if known not in self.used:
                 self.used.append(known)
         return known
@@ -111,7 +127,8 @@ class Definitions:
         known = self._context_of.get(packed)
         if known is None:
             layout, phase = self._contexts[context]
-            meaning = Context(layout, phase, backward, self._tags[signature])
+            tag = self._tags[signature]
+            meaning = Context(layout, phase, backward, None if tag is None else str(tag))
             known = self._context_of[packed] = self._interned.contexts.number(meaning)
         return known
 
@@ -128,6 +145,8 @@ class Definitions:
 
     def _take_group(self, number: int, facts: Mapping[str, Any]) -> None:
         _next(number, self._groups)
+        # NCCL has no tags: its messages between two ranks match in their order alone.
+        self._told_apart_by_tag.append("nccl" not in (_maybe_text(facts.get("backend")) or "nccl"))
         self._groups.append(Group(_text(facts["name"]), _integers(facts["ranks"]), _maybe_text(facts.get("desc"))))
 
     def _take_call(self, number: int, facts: Mapping[str, Any]) -> None:
@@ -150,7 +169,7 @@ class Definitions:
             raise IndexError("a stack that was not defined")
         tag = facts.get("tag")
         self._calls.append(call)
-        self._tags.append(None if tag is None else str(tag))
+        self._tags.append(tag if isinstance(tag, int) or tag is None else str(tag))
         self._call_numbers.append(self._interned.calls.number(call))
         self._stack_of.append(stack)
 

@@ -127,7 +127,7 @@ class _Dump:
         group = self._interned.groups[number]
         if group.pair is not None:
             ranks = tuple(sorted(set(group.pair)))
-            name = f"{group.name} messages {'-'.join(map(str, ranks))}"
+            name = f"{group.name} messages {'-'.join(map(str, ranks))}" + (f" tag {group.tag}" if group.tag else "")
         else:
             ranks = group.ranks or self._users(group)
             name = group.name

@@ -126,7 +126,7 @@ def _world_size(traces: Mapping[int, RankTrace], dumps: Mapping[int, tuple[Path,
 
 def _files(folder: Path, prefix: str | None) -> list[tuple[Path, str, int]]:
     """(path, what stands before the rank in its name, rank) of what may be a trace."""
-    found = []
+    found, others = [], []
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.suffix in _NO_TRACES or not path.is_file():
             continue
@@ -139,7 +139,12 @@ def _files(folder: Path, prefix: str | None) -> list[tuple[Path, str, int]]:
         head = _head(path)
         if path.suffix == ".trace" or is_slot_trace(head) or head[:1] in _PICKLES or _is_json(head):
             found.append((path, name[1], int(name[2])))
-    return found
+        else:
+            others.append((path, name[1], int(name[2])))
+    # A file that is named as the others are and looks like no trace is a rank's whose trace is damaged, not no rank's.
+    names = {before for _, before, _ in found}
+    ranks = {rank for _, _, rank in found}
+    return found + [other for other in others if other[1] in names and other[2] not in ranks]
 
 
 def _is_json(head: bytes) -> bool:

@@ -92,17 +92,21 @@ class End:
 class Group:
     """A process group; `ranks` are global, in the group's order, or None where the trace does not say.
 
-    `pair` is set for the one-way channel of point-to-point operations between two ranks of the group.
+    `pair` is set for the one-way channel of point-to-point operations between two ranks of the group, and `tag` where
+    the backend has a channel for each tag.
     """
 
     name: str
     ranks: tuple[int, ...] | None
     desc: str | None = None
     pair: tuple[int, int] | None = None
+    tag: int = 0
 
     def __str__(self) -> str:
         named = self.name if self.desc in {None, "", "undefined", self.name} else f"{self.name} ({self.desc})"
-        return named if self.pair is None else f"{named}, {self.pair[0]} to {self.pair[1]}"
+        if self.pair is None:
+            return named
+        return f"{named}, {self.pair[0]} to {self.pair[1]}" + (f", tag {self.tag}" if self.tag else "")
 
 
 @dataclass(frozen=True, slots=True)

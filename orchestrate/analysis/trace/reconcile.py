@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 
 from orchestrate.analysis.trace.calls import numel, rows
 from orchestrate.analysis.trace.model import Call, Group
@@ -138,7 +139,7 @@ def _sizes(group: Group, op: str, calls: Mapping[int, Call]) -> Mismatch | None:
         return found
     if op == "broadcast":
         return _differing(Kind.SIZE, calls, lambda call: call.input_sizes or call.output_sizes or None)
-    if op in {"all_gather", "reduce_scatter"} and (found := _lists(op, calls)):
+    if op in {"all_gather", "reduce_scatter"} and (found := _lists(group, op, calls)):
         return found
     size = None if group.ranks is None else len(group.ranks)
     if size is None:
@@ -146,16 +147,23 @@ def _sizes(group: Group, op: str, calls: Mapping[int, Call]) -> Mismatch | None:
     return _whole_and_share(op, size, calls)
 
 
-def _lists(op: str, calls: Mapping[int, Call]) -> Mismatch | None:
+def _lists(group: Group, op: str, calls: Mapping[int, Call]) -> Mismatch | None:
     """`all_gather` and `reduce_scatter` take lists, whose tensors may differ by rank where every rank says so."""
     gather = op == "all_gather"
     share = {rank: call.input_sizes if gather else call.output_sizes for rank, call in calls.items()}
     whole = {rank: call.output_sizes if gather else call.input_sizes for rank, call in calls.items()}
     if len(set(share.values())) == 1:
         return _differing(Kind.SIZE, calls, lambda call: call.output_sizes if gather else call.input_sizes)
-    uneven = len(set(whole.values())) == 1 and all(len(sizes) > 1 for sizes in whole.values())
-    if uneven and sum(numel(sizes) for sizes in share.values()) == numel(next(iter(whole.values()))):
-        return None
+    ranks = group.ranks
+    if ranks is not None and len(ranks) > 1 and {len(sizes) for sizes in whole.values()} == {len(ranks)}:
+        if found := _differing(Kind.SIZE, calls, lambda call: call.output_sizes if gather else call.input_sizes):
+            return found
+        listed = {rank: whole[rank][ranks.index(rank)] for rank in calls}
+        wrong = tuple(rank for rank in calls if numel(share[rank]) != prod(listed[rank]))
+        if not wrong:
+            return None
+        said = {rank: f"{_words(share[rank])} for {_words((listed[rank],))} of the lists" for rank in calls}
+        return Mismatch(Kind.SIZE, said, wrong if 2 * len(wrong) < len(calls) else None)
     return _differing(Kind.SIZE, calls, lambda call: call.input_sizes if gather else call.output_sizes)
 
 
@@ -167,7 +175,7 @@ def _whole_and_share(op: str, size: int, calls: Mapping[int, Call]) -> Mismatch 
         wrong = [r for r, c in calls.items() if c.output_sizes and numel(c.input_sizes) != size * numel(c.output_sizes)]
     else:
         return None
-    shares = {call.input_sizes for call in calls.values()}
+    shares = {call.output_sizes if op == "reduce_scatter" else call.input_sizes for call in calls.values()}
     if not wrong or (op in {"all_gather", "reduce_scatter"} and len(shares) > 1):
         return None
     said = {r: f"{numel(c.input_sizes):,} in, {numel(c.output_sizes):,} out" for r, c in calls.items()}

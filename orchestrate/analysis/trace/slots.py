@@ -187,6 +187,9 @@ class SlotTrace:
         block["group"], block["call"], block["context"] = named
         block["local"] = records["signature"]
         block["key"] = np.where(p2p, records["channel"], records["sequence"].astype(np.int64) * _KEYS)
+        if p2p.any():
+            keys = block["key"]
+            self._definitions.count_by_tag(block["group"], keys)
         block["forward"] = records["forward"]
         block["state"] = state
         block["p2p"] = p2p

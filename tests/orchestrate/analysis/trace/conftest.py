@@ -28,6 +28,7 @@ class Step:
     reduce_op: str | None = None
     root: int | None = None
     peer: int | None = None
+    tag: int | None = None
     layout: str | None = None
     forward: int = -1
     phase: str | None = None
@@ -43,6 +44,7 @@ class Step:
 class Writers:
     folder: Path
     world: int
+    backend: str = "gloo"
     formats: dict = field(default_factory=dict)
 
     def own(self, steps_by_rank, *, closed=True):
@@ -52,13 +54,13 @@ class Writers:
             slots = []
             for place, step in enumerate(steps):
                 ranks = step.ranks or tuple(range(self.world))
-                group = writer.group(step.group, ranks)
+                group = writer.group(step.group, ranks, backend=self.backend)
                 p2p = step.op in {"send", "recv"}
                 call = writer.signature(
                     op=step.op, input_sizes=[] if step.op == "recv" else [step.size], input_dtypes=[step.dtype],
                     output_sizes=[] if step.op == "send" else [step.out or step.size], output_dtypes=[step.dtype],
                     send_splits=step.send, recv_splits=step.recv, reduce_op=step.reduce_op, root=step.root,
-                    peer=step.peer, stack=writer.stack([("train.py", step.caller, "step")]),
+                    peer=step.peer, tag=step.tag, stack=writer.stack([("train.py", step.caller, "step")]),
                 )  # fmt: skip
                 key = (group, step.op, step.peer) if p2p else group
                 counts = channels if p2p else sequence
@@ -75,6 +77,21 @@ class Writers:
                     writer.complete(slot, end, raised=step.done == "raised")
             if closed:
                 writer.close()
+        return self.folder
+
+    def uneven(self, op, parts):
+        """An all-gather or reduce-scatter of lists whose part `rank` has 2 + rank rows; `parts` are the ranks' own."""
+        lists = [(2 + rank,) for rank in range(self.world)]
+        for rank, part in parts.items():
+            inputs, outputs = ([(part,)], lists) if op == "all_gather" else (lists, [(part,)])
+            with_rank = TraceWriter(self.folder, rank, world_size=self.world, facts={}, chunk_slots=256)
+            call = with_rank.signature(
+                op=op, input_sizes=inputs, input_dtypes=["float32"], output_sizes=outputs, output_dtypes=["float32"],
+                stack=with_rank.stack([("train.py", 1, "step")]),
+            )  # fmt: skip
+            group = with_rank.group("world", tuple(range(self.world)))
+            with_rank.complete(with_rank.begin(group, call, sequence=0, start_ns=1000), 1050)
+            with_rank.close()
         return self.folder
 
     def dumps(

@@ -237,6 +237,17 @@ def test_a_missing_file_is_undecidable_and_named(writers, step, answer):
     assert "no trace of rank 2" in found.summary
 
 
+@pytest.mark.parametrize("data", [b"", b"Q", b"cos\nsystem\n", b"\0" * 100])
+def test_a_file_named_as_the_dumps_are_is_a_rank_s_whatever_is_in_it(writers, step, answer, data):
+    made = writers(3)
+    made.dumps({rank: [step(ranks=(0, 1))] for rank in (0, 1)})
+    (made.folder / "fr_trace_2").write_bytes(data)
+    (made.folder / "notes 2").write_text("of another name")
+    found = answer(made.folder)
+    assert found.decision is Decision.UNDECIDABLE
+    assert "fr_trace_2" in found.summary
+
+
 def test_an_operation_inside_a_batch_is_compared_and_its_closing_mark_is_not(writers, step, answer):
     made = writers(2)
     for rank in range(2):

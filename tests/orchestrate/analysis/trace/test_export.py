@@ -116,6 +116,15 @@ def test_the_analyser_finds_the_same_disagreement_at_the_same_place(
     assert set(bad[0].mismatch_collectives) == {3}
 
 
+def test_messages_of_several_tags_are_exported_apart(writers, step, export, torch_says, answer):
+    made = writers(2)
+    sends = [step("send", peer=1, size=(8,), tag=3), step("send", peer=1, size=(9,), tag=4)]
+    receives = [step("recv", peer=0, size=(9,), tag=4), step("recv", peer=0, size=(8,), tag=3)]
+    dumps = export(made.own({0: sends, 1: receives}))
+    assert answer(dumps).decision is Decision.AGREE
+    assert not torch_says(dumps)[1]
+
+
 def test_the_analyser_blames_the_others_where_we_name_the_odd_rank(writers, step, export, torch_says, answer):
     steps = {rank: [step(), step(size=(9 if rank == 0 else 8,))] for rank in range(4)}
     target = export(writers(4).own(steps))

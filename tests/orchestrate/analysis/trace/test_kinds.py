@@ -292,6 +292,55 @@ def test_a_message_of_another_size_names_both_ends(job, step, form):
     assert "rank 1 expects 8 elements from rank 0, rank 0 sends 9" in found.summary
 
 
+def tagged(step, *, first=3, second=4):
+    return {
+        0: [step("send", peer=1, size=(8,), tag=first), step("send", peer=1, size=(9,), tag=second), step()],
+        1: [step("recv", peer=0, size=(9,), tag=4), step("recv", peer=0, size=(8,), tag=3), step()],
+    }
+
+
+def test_messages_of_several_tags_may_be_received_in_another_order(job, step):
+    assert job(tagged(step), "own").decision is Decision.AGREE
+
+
+def test_a_message_of_a_tag_that_nobody_receives(job, step):
+    found = job(tagged(step, second=5), "own")
+    assert found.first.kind is Kind.MISSING_RANK
+    assert "tag" in found.summary
+
+
+def test_the_messages_of_a_tag_are_counted_by_themselves_from_block_to_block(writers, step, answer):
+    made = writers(2)
+    sends = [step("send", peer=1, size=(8 + i % 2,), tag=i % 2) for i in range(5000)]
+    receives = [step("recv", peer=0, size=(8 + i // 2500,), tag=i // 2500) for i in range(5000)]
+    found = answer(made.own({0: sends, 1: receives}), window=1024)
+    assert (found.decision, found.compared.matched) == (Decision.AGREE, 5000), found.summary
+
+
+def test_nccl_has_no_tags(writers, step, answer):
+    made = writers(2)
+    made.backend = "nccl"
+    found = answer(made.own(tagged(step)))
+    assert found.first.kind is Kind.SIZE
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("present", [(0, 1, 2), (0, 2)])
+def test_lists_of_uneven_parts_fit_where_each_part_is_its_rank_s(writers, step, answer, op, present):
+    found = answer(writers(3).uneven(op, {rank: 2 + rank for rank in present}))
+    assert (found.decision is Decision.DIVERGE) is False, found.summary
+    assert found.compared.matched == 1
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+def test_uneven_parts_in_another_order_than_the_lists_are_a_size_mismatch(writers, step, answer, op):
+    found = answer(writers(3).uneven(op, {0: 2, 1: 4, 2: 3}))
+    assert found.decision is Decision.DIVERGE
+    assert found.first.kind is Kind.SIZE
+    found = answer(writers(5, "five").uneven(op, {0: 2, 1: 3, 2: 4, 3: 6, 4: 6}))
+    assert (found.first.kind, found.first.odd) == (Kind.SIZE, (3,))
+
+
 @pytest.mark.parametrize("form", BOTH)
 def test_a_message_that_nobody_receives(job, step, form):
     steps = {0: [step(), step("send", peer=1, done=False)], 1: [step()]}
