@@ -182,7 +182,7 @@ class Closing:
         started = self._time()
         collected = None
         with self._going_on("collect"):
-            problem = self.backend.collect(self.request).problem
+            problem = self._brought_home()
             if problem is not None:
                 self._problems.append(problem)
             collected = self._collected()
@@ -194,6 +194,13 @@ class Closing:
                 subjects=collected.subjects,
             )
         return collected
+
+    def _brought_home(self) -> str | None:
+        """What could not be fetched; None for nothing. After a call that fails, what lies here is judged all the same."""
+        try:
+            return self.backend.collect(self.request).problem
+        except (OSError, OrchestrateError, ValueError) as error:
+            return f"collect failed: {error}"
 
     def _collected(self) -> Collected:
         return collect_evidence(self.run, self.plan, self.journal.view, self.pins())

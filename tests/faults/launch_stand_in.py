@@ -14,10 +14,11 @@ import sys
 import time
 from pathlib import Path
 
+from orchestrate.backends.local import LocalBackend
 from orchestrate.cells.cell_set import select
 from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.launch import exit_code_of, launched_as_json
-from orchestrate.errors import OrchestrateError
+from orchestrate.errors import BackendError, OrchestrateError
 from orchestrate.lifecycle.corpora import corpora_of
 from orchestrate.lifecycle.launching import Launch, Place
 from orchestrate.lifecycle.payload import CellsPayload
@@ -45,6 +46,24 @@ class Striker:
             self.held = True
             while not (self.options.runs_dir / "go").exists():
                 time.sleep(0.02)
+
+
+def fail(call, how):
+    """The first call of this name to the local backend fails: before it acts, after it has acted, or by time-out."""
+    real = getattr(LocalBackend, call)
+    failed = []
+
+    def failing(self, *arguments, **named):
+        if failed:
+            return real(self, *arguments, **named)
+        failed.append(call)
+        if how == "after":
+            real(self, *arguments, **named)
+        if how == "time-out":
+            time.sleep(1.0)  # what a caller sees of a call that never answers: that it took too long
+        raise BackendError(f"{call} failed {how}, as the test asked for", remedy="none")
+
+    setattr(LocalBackend, call, failing)
 
 
 def start(options, common):
@@ -77,7 +96,10 @@ def main():
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--first-pause", type=float, default=0.2)
     parser.add_argument("--resume")
+    parser.add_argument("--fail", nargs=2, metavar=("CALL", "HOW"))
     options = parser.parse_args()
+    if options.fail:
+        fail(*options.fail)
     common = {
         "place": Place(
             runs_dir=options.runs_dir,
