@@ -196,7 +196,7 @@ class Closing:
         return collected
 
     def _brought_home(self) -> str | None:
-        """What could not be fetched; None for nothing. After a call that fails, what lies here is judged all the same."""
+        """What could not be fetched; None for nothing. After a call that fails, what is here is judged as it is."""
         try:
             return self.backend.collect(self.request).problem
         except (OSError, OrchestrateError, ValueError) as error:
