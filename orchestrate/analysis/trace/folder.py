@@ -69,7 +69,7 @@ def open_job(folder: Path, *, prefix: str | None = None) -> Job:
     Where several files claim one rank, `prefix` chooses those whose names begin with it.
 
     Raises:
-        UsageError: there are no traces, none can be read, or two claim the same rank.
+        UsageError: there are no traces, none can be read, two claim the same rank, or they are of several jobs.
     """
     files = _files(folder, prefix)
     if not files and (folder / "trace").is_dir():
@@ -95,11 +95,20 @@ def open_job(folder: Path, *, prefix: str | None = None) -> Job:
             traces[named] = LostTrace(path, named, str(error))
         except OSError as error:
             raise UsageError(f"{path} can not be read: {error.strerror}", remedy="mind its rights") from error
+    _of_one_job(folder, traces)
     traces |= _dumps(dumps, interned)
     if all(isinstance(trace, LostTrace) for trace in traces.values()):
         first = traces[min(traces)]
         raise UsageError(f"{first.path} is no trace: {first.end.why}", remedy="name the folder of the traces")
     return Job(folder, dict(sorted(traces.items())), _world_size(traces, dumps), interned, tuple(notes))
+
+
+def _of_one_job(folder: Path, traces: Mapping[int, RankTrace]) -> None:
+    """Ours say how many ranks their job has: where they differ, a comparison would find what no job did."""
+    by_size = {trace.world_size: trace.path.name for trace in traces.values() if isinstance(trace, SlotTrace)}
+    if len(by_size) > 1:
+        said = ", ".join(f"{name} of {size} ranks" for size, name in sorted(by_size.items()))
+        raise UsageError(f"{folder} holds traces of several jobs: {said}", remedy="keep those of one job")
 
 
 def _dumps(dumps: Mapping[int, tuple[Path, Raw]], interned: Interned) -> dict[int, RankTrace]:

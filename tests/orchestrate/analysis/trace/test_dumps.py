@@ -248,6 +248,15 @@ def test_a_file_named_as_the_dumps_are_is_a_rank_s_whatever_is_in_it(writers, st
     assert "fr_trace_2" in found.summary
 
 
+def test_traces_of_jobs_of_several_sizes_are_not_compared(writers, step, answer):
+    made = writers(3)
+    made.own({2: [step()]})
+    made.world = 2
+    made.own({0: [step()], 1: [step()]})
+    with pytest.raises(UsageError, match="several jobs"):
+        answer(made.folder)
+
+
 def test_an_operation_inside_a_batch_is_compared_and_its_closing_mark_is_not(writers, step, answer):
     made = writers(2)
     for rank in range(2):
