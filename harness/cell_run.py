@@ -31,6 +31,7 @@ from harness.parallel.topology import Topology
 from harness.prefix_tree import PrefixTree, Row, candidate_family, equal_labels, features
 from harness.preflight import look
 from harness.trace.compile_beats import beat_on_compilations
+from harness.trace.job_identity import shared_identity
 from harness.trace.recorder import Recorder
 from harness.trace.watchdog import Heart, Phase
 from harness.workloads import load_rows
@@ -61,9 +62,9 @@ def run_cell(
     beat_on_compilations(callback_handler, heart.compiling)
     timeout = timedelta(seconds=settings.process_group_timeout_s)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
-    recorder = Recorder(
-        settings.evidence.parent / "trace", settings.rank, settings.world_size, facts={"torch": torch.__version__}
-    )
+    job = shared_identity(dist.distributed_c10d._get_default_store())  # noqa: SLF001 - no public way
+    facts = {"torch": torch.__version__, "job": job}
+    recorder = Recorder(settings.evidence.parent / "trace", settings.rank, settings.world_size, facts=facts)
     recorder.context(layout=None, forward=None, phase=Phase.LOAD)
     heart.beat(Phase.LOAD)
     topology = Topology.create(cell.tp, cell.cp, device, recorder=recorder, checked=checked)

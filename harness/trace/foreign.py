@@ -23,7 +23,8 @@ import torch.distributed as dist
 
 from .c10d_calls import Operator, operators
 from .callers import Callers
-from .format import Flag, Slot, TraceWriter, trace_path
+from .format import Flag, Slot, TraceWriter
+from .job_identity import free_place, launch_identity, shared_identity
 from .python_calls import PythonCalls
 from .recorder import process_facts
 from .watchdog import Heart, Phase, answer_with_stacks
@@ -48,6 +49,7 @@ class ForeignRecorder:
         self._trace: _Trace | None = None
         self._heart: Heart | None = None
         self._broken = False
+        self._launch: str | None = None
         self._calls = PythonCalls()
         self._works = Works()
 
@@ -62,7 +64,8 @@ class ForeignRecorder:
         atexit.register(self._close)
         rank = os.environ.get("RANK", "")
         if rank.isdigit():  # else the first collective says who this is
-            self._live(_free(self._directory, int(rank)), int(rank))
+            self._launch = launch_identity(os.environ)
+            self._live(free_place(self._directory, int(rank), self._launch), int(rank))
 
     def compiling(self, now: bool) -> None:
         """Dynamo has begun, or ended, a compilation."""
@@ -119,9 +122,10 @@ class ForeignRecorder:
         with self._lock:
             if self._trace is None:
                 rank, world_size = _c10d.get_rank(), _c10d.get_world_size()
-                place = _free(self._directory, rank)
+                job = shared_identity(_c10d.distributed_c10d._get_default_store())  # noqa: SLF001 - no public way
+                place = free_place(self._directory, rank, self._launch or job or "")
                 self._live(place, rank)
-                self._trace = _Trace(place, rank, world_size)
+                self._trace = _Trace(place, rank, world_size, job)
                 self._beat(Phase.MEASURE)
             return self._trace
 
@@ -150,11 +154,12 @@ class ForeignRecorder:
 class _Trace:
     """The open trace of this rank, and what its records have in common."""
 
-    def __init__(self, directory: Path, rank: int, world_size: int) -> None:
+    def __init__(self, directory: Path, rank: int, world_size: int, job: str | None) -> None:
         start_ns = time.monotonic_ns()
         facts = process_facts() | {
             "torch": torch.__version__,
             "mono_ns": start_ns,
+            "job": job,
             "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         }
         self._writer = TraceWriter(directory, rank, world_size=world_size, start_ns=start_ns, facts=facts)
@@ -264,12 +269,3 @@ class _Group:
         number = self._channels.get(channel, 0)
         self._channels[channel] = number + 1
         return number
-
-
-def _free(directory: Path, rank: int) -> Path:
-    """Where this rank has no trace yet: a command may start one job after the other, or one again."""
-    place, number = directory, 1
-    while trace_path(place, rank).exists():
-        number += 1
-        place = directory / f"job{number}"
-    return place

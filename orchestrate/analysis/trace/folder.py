@@ -104,11 +104,22 @@ def open_job(folder: Path, *, prefix: str | None = None) -> Job:
 
 
 def _of_one_job(folder: Path, traces: Mapping[int, RankTrace]) -> None:
-    """Ours say how many ranks their job has: where they differ, a comparison would find what no job did."""
+    """Ours say how many ranks their job has and which it is: of several, a comparison finds what none of them did."""
     by_size = {trace.world_size: trace.path.name for trace in traces.values() if isinstance(trace, SlotTrace)}
     if len(by_size) > 1:
         said = ", ".join(f"{name} of {size} ranks" for size, name in sorted(by_size.items()))
         raise UsageError(f"{folder} holds traces of several jobs: {said}", remedy="keep those of one job")
+    heads = [(trace.path.name, trace.read_head()) for trace in traces.values() if isinstance(trace, SlotTrace)]
+    heads = [(name, head) for name, head in heads if head]  # one that is damaged says nothing
+    named = all(str(head.get("job") or "").isalnum() for _, head in heads)  # a trace without the word may be any job's
+    by_job = {
+        (str(head["job"])[:40] if named else "?", int(restart)): name
+        for name, head in heads
+        if isinstance(restart := head.get("restart", 0), int)
+    }
+    if len(by_job) > 1:
+        said = ", ".join(f"{name} of {job}, restart {restart}" for (job, restart), name in sorted(by_job.items())[:4])
+        raise UsageError(f"{folder} holds traces of several jobs: {said}", remedy="keep those of one job and attempt")
 
 
 def _dumps(dumps: Mapping[int, tuple[Path, Raw]], interned: Interned) -> dict[int, RankTrace]:

@@ -41,6 +41,7 @@ _RECORD, _DEFINITION, _END, _HEAD = 1, 2, 3, 4
 _COMPLETED, _RAISED = np.uint64(0x5A5A5A5A5A5A5A5A), np.uint64(0xA5A5A5A5A5A5A5A5)
 _ASYNC, _BACKWARD, _P2P = 1, 2, 4
 _KEYS = 4096
+_HEAD_SLOTS = 256
 
 
 def is_slot_trace(head: bytes) -> bool:
@@ -91,10 +92,11 @@ class SlotTrace:
         """The groups that this rank has used so far."""
         return self._definitions.used
 
-    @property
-    def head(self) -> dict[str, Any]:
-        """What the process said of itself, once its first block was read."""
-        return self._definitions.head
+    def read_head(self) -> dict[str, Any]:
+        """What the process says of itself, as the first slots of the file have it; empty if they do not hold."""
+        first = SlotTrace(self.path, Interned())
+        next(first.blocks(_HEAD_SLOTS), None)
+        return first._definitions.head
 
     def frames(self, record: np.void) -> tuple[Frame, ...]:
         """The user code that made `record`, innermost first."""

@@ -252,3 +252,25 @@ def test_a_second_job_of_one_command_has_a_folder_of_its_own(tmp_path):
     done, summary = traced(tmp_path, "sh", "-c", f"{sys.executable} {program} 2; {sys.executable} {program} 3")
     assert done.returncode == 0
     assert [(rank["job"], rank["records"]) for rank in summary["ranks"]] == [(".", 2), ("job2", 3)]
+
+
+def test_the_attempts_of_a_restarted_job_have_folders_of_their_own(tmp_path):
+    command = torchrun(2, "--max-restarts", "1", JOBS / "restarted.py")
+    done, summary = traced(tmp_path, *command)
+    assert done.returncode == 0, done.stderr
+    told = [(rank["job"], rank["rank"], rank["records"]) for rank in summary["ranks"]]
+    assert told == [(".", 0, 1), ("job2", 0, 3), ("job2", 1, 3)]
+    first = read_trace(tmp_path / "trace", 0).head
+    heads = [read_trace(tmp_path / "trace" / "job2", rank).head for rank in (0, 1)]
+    assert (first["restart"], heads[0]["restart"], heads[1]["restart"]) == (0, 1, 1)
+    assert heads[0]["job"] == heads[1]["job"]
+
+
+def test_two_jobs_of_the_same_command_share_no_word(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("import torch, torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n")
+    command = " ".join(map(str, torchrun(2, script)))
+    done, _ = traced(tmp_path, "sh", "-c", f"{command} && {command}")
+    assert done.returncode == 0, done.stderr
+    words = [[read_trace(tmp_path / "trace" / job, rank).head["job"] for rank in (0, 1)] for job in (".", "job2")]
+    assert words[0][0] == words[0][1] != words[1][0] == words[1][1]

@@ -47,9 +47,10 @@ class Writers:
     backend: str = "gloo"
     formats: dict = field(default_factory=dict)
 
-    def own(self, steps_by_rank, *, closed=True):
+    def own(self, steps_by_rank, *, closed=True, facts=None):
         for rank, steps in steps_by_rank.items():
-            writer = TraceWriter(self.folder, rank, world_size=self.world, facts={"host": "here"}, chunk_slots=256)
+            said = {"host": "here", **(facts or {})}
+            writer = TraceWriter(self.folder, rank, world_size=self.world, facts=said, chunk_slots=256)
             sequence, channels = {}, {}
             slots = []
             for place, step in enumerate(steps):

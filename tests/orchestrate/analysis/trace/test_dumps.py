@@ -257,6 +257,23 @@ def test_traces_of_jobs_of_several_sizes_are_not_compared(writers, step, answer)
         answer(made.folder)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"job": "a", "restart": 0}, {"job": "b", "restart": 0}),
+        ({"job": "a", "restart": 0}, {"job": "a", "restart": 1}),
+        ({"restart": 0}, {"restart": 1}),
+        ({"job": None, "restart": 0}, {"job": "b", "restart": 1}),
+    ],
+)
+def test_traces_of_jobs_of_one_size_or_of_two_attempts_are_not_compared(writers, step, answer, first, second):
+    made = writers(2)
+    made.own({0: [step()]}, facts=first)
+    made.own({1: [step(size=(9,))]}, facts=second)
+    with pytest.raises(UsageError, match=r"several jobs: rank0\.trace of .*, rank1\.trace of"):
+        answer(made.folder)
+
+
 def test_an_operation_inside_a_batch_is_compared_and_its_closing_mark_is_not(writers, step, answer):
     made = writers(2)
     for rank in range(2):
