@@ -115,6 +115,10 @@ class Bed(slurm_bed.SlurmBed):
         """Wait until slurmctld answers again and has heard from its node."""
         wait(lambda: self.run("sinfo", "-h", "-o", "%t", check=False).strip() in {"mix", "idle"}, "Slurm", limit_s=120)
 
+    def wait_until_gone(self, limit_s):
+        """Wait until nothing of ours is in Slurm's queue, without lifting a finger."""
+        wait(lambda: not self.ours(), "our allocation to end by itself", limit_s=limit_s)
+
     def records_left(self):
         """SkyPilot's own list of clusters of ours."""
         return [line for line in self.sky("status", "--refresh").splitlines() if line.startswith("orc-")]

@@ -119,3 +119,15 @@ def test_launcher_and_warden_both_killed_are_reaped_from_a_machine_that_knows_no
     _, code = bed.audit("--run", ours[0]["run_id"], "--reap")
     assert code == 0
     assert bed.ours() == []
+
+
+@pytest.mark.timeout(1800)
+def test_a_hung_job_of_a_dead_workstation_ends_by_the_clusters_own_limits(bed, launch):
+    run = launch("--cell-set", "smoke", "--deadline", "17m", behaviour="trap '' TERM\nsleep 6000")
+    run.wait_for("submitted")
+    run.kill_both()
+    assert bed.ours()
+    bed.wait_until_gone(limit_s=1500)
+    _, code = bed.teardown(run.runs_dir, "teardown", run.run_id)
+    assert code == 0
+    assert (run.closure()["verdict"], run.closure()["teardown"]["confirmed"]) == ("cancelled", True)
