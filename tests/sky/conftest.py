@@ -79,7 +79,8 @@ class Launched:
     def kill_both(self):
         """`kill -9` of launcher and warden, in this order: a launcher that lives starts a new warden."""
         children = psutil.Process(self.process.pid).children(recursive=True)
-        wardens = [child for child in children if "orchestrate.lifecycle.warden" in child.cmdline()]
+        alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        wardens = [child for child in alive if "orchestrate.lifecycle.warden" in child.cmdline()]
         self.kill()
         assert wardens
         for warden in wardens:
