@@ -41,7 +41,7 @@ def test_a_container_sees_its_volumes_and_not_the_machine(lab):
 def test_exec_gives_both_streams_whole_and_the_exit_code(lab):
     lab.start("exec", "trap 'exit 0' TERM; touch /tmp/here; while :; do sleep 0.1; done")
     pod = lab.until_running("exec")
-    lab.until(lambda: execute(lab, pod, "ls /tmp")[0] == "here\n", "the file")
+    lab.until(lambda: execute(lab, pod, "ls /tmp/here")[0] == "/tmp/here\n", "the file")
     out, err, code = execute(lab, pod, "head -c 3000000 /dev/zero | tr '\\0' x; echo wrong >&2; exit 7")
     assert (len(out), err, code) == (3000000, "wrong\n", 7)
 

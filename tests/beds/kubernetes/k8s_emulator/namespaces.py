@@ -106,6 +106,9 @@ def build_root(spec):
     image_programs(root / ".image" / "bin", spec["python"])
     for volume in sorted(spec["volumes"], key=lambda volume: volume["path"]):
         bind(Path(volume["source"]), root, at=volume["path"], readonly=volume["readonly"])
+    for prefix in map(Path, spec["prefixes"]):  # a volume at /tmp must not hide an interpreter that lies there
+        if any(prefix.is_relative_to(volume["path"]) for volume in spec["volumes"]):
+            bind(prefix, root)
     bind(Path(spec["termination_file"]), root, at=spec["termination_path"])
     if spec["readonly_root"]:
         call("mount", None, bytes(root), None, REMOUNT | BIND | RDONLY, None)
