@@ -9,6 +9,7 @@ the kernel below.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -33,6 +34,7 @@ from .works import Begun, Works
 __all__ = ["ForeignRecorder"]
 
 _MOST_CALLS = 1 << 16
+_UNRECORDED_BEAT_S = 1.0
 _c10d: Any = dist
 
 
@@ -49,6 +51,7 @@ class ForeignRecorder:
         self._trace: _Trace | None = None
         self._heart: Heart | None = None
         self._broken = False
+        self._beaten_at = 0.0
         self._launch: str | None = None
         self._calls = PythonCalls()
         self._works = Works()
@@ -104,6 +107,7 @@ class ForeignRecorder:
 
     def _begin(self, operator: Operator, arguments: tuple[Any, ...]) -> Begun | None:
         if self._broken:
+            self._beat_unrecorded()
             return None
         try:
             trace = self._trace or self._open()
@@ -140,15 +144,31 @@ class ForeignRecorder:
         if self._heart is not None:
             self._heart.beat(phase)
 
+    def _beat_unrecorded(self) -> None:
+        """Show that a rank gets on of which no record does, now and then."""
+        now = time.monotonic()
+        if now - self._beaten_at > _UNRECORDED_BEAT_S:
+            self._beaten_at = now
+            with contextlib.suppress(OSError):
+                self._beat(Phase.MEASURE)
+
     def _close(self) -> None:
-        if self._trace is not None and self._trace.is_mine:
+        if self._trace is None or not self._trace.is_mine:
+            return
+        if not self._broken:
             self._works.look()
             self._trace.close()
-            self._beat(Phase.DONE)
+        self._beat(Phase.DONE)
 
     def _give_up(self, error: Exception) -> None:
-        self._broken = True
+        with self._lock:
+            if self._broken:
+                return
+            self._broken = True
         print(f"orchestrate trace: recording ends here: {error!r}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            if self._trace is not None:
+                self._trace.give_up(error)
 
 
 class _Trace:
@@ -212,6 +232,11 @@ class _Trace:
     def close(self) -> None:
         """The clean end."""
         self._writer.close(time.monotonic_ns())
+
+    def give_up(self, error: Exception) -> None:
+        """The end of a recording that an error of ours ends."""
+        why = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+        self._writer.give_up(why, time.monotonic_ns())
 
     def _group(self, handle: Any) -> _Group:
         known = self._groups.get(id(handle))

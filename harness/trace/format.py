@@ -14,6 +14,7 @@ signatures, callers, contexts) is defined once, before its first use, and then n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -59,8 +60,8 @@ BODY = Struct("<BBHIIHHIiIQ")
 """A record after its CRC: kind, flags, batch, slot, sequence, group, context, signature, forward, channel, start."""
 DEFINITION = Struct("<4xBBHIII44s")
 """CRC (stored apart), kind, table, bytes in this fragment, slot, number, fragments to come, fragment."""
-END = Struct("<4xB3xIQ44x")
-"""CRC (stored apart), kind, slot, end (ns of CLOCK_MONOTONIC)."""
+END = Struct("<4xB?2xIQ44s")
+"""CRC (stored apart), kind, whether the recorder gave up, slot, end (ns of CLOCK_MONOTONIC), why it gave up."""
 COMPLETED = 0x5A5A5A5A5A5A5A5A
 RAISED = 0xA5A5A5A5A5A5A5A5
 """The word after the end is the end XOR one of these."""
@@ -254,13 +255,34 @@ class TraceWriter:
 
     def close(self, end_ns: int = 0) -> None:
         """Write the clean end and cut the file there. A forked child that closes its copy changes nothing."""
-        if os.getpid() != self._pid or self._file < 0:
-            return
+        self._end(end_ns, None)
+
+    def give_up(self, why: str, end_ns: int = 0) -> None:
+        """Say in the file that the program went on from here and its record did not; what is written later is lost.
+
+        Records that have begun may still complete. Nothing is raised: where no slot is left, the file is cut alone.
+        """
+        with contextlib.suppress(OSError):
+            self._end(end_ns, why)
+
+    def _end(self, end_ns: int, why: str | None) -> None:
+        if os.getpid() != self._pid:
+            return  # before the lock: the fork may have copied it held
         with self._lock:
-            self._put(END.pack(Kind.END, self._slots, end_ns))
-            os.ftruncate(self._file, self._slots * SLOT_BYTES)
-            os.close(self._file)
-            self._file = -1
+            if self._file < 0:
+                return
+            file, self._file = self._file, -1
+            gave_up, reason = why is not None, (why or "").encode()[:FRAGMENT_BYTES]
+            checked = END.pack(Kind.END, gave_up, self._slots, end_ns, reason)[4:]
+            if self._at < self._chunk_bytes:  # else the chunk is full and the next one was not to be had
+                self._map[self._at : self._at + SLOT_BYTES] = _CRC.pack(zlib.crc32(checked)) + checked
+                self._slots += 1
+            # A store into what is cut off would kill the process: whatever another thread still writes goes nowhere.
+            self._map, self._at = mmap.mmap(-1, self._chunk_bytes), 0
+            try:
+                os.ftruncate(file, self._slots * SLOT_BYTES)
+            finally:
+                os.close(file)
 
     def _number(self, table: Table, facts: Mapping[str, Any]) -> int:
         with self._lock:

@@ -42,7 +42,7 @@ class DamagedTraceError(ValueError):
 
 
 class Ending(StrEnum):
-    """How a trace ends: by itself, without an end (killed, hanging or running), or before what was written."""
+    """How a trace ends: by itself, without an end (killed, hanging or running), or before what the rank did."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -175,7 +175,8 @@ class _Reader:
                     raise self._damaged(at, f"a slot of kind {kind} has no place here")
         if last:
             self._records.append(self._record(last))
-        ending = Ending.CLOSED if closed else Ending.OPEN if whole else Ending.CUT
+        gave_up = closed and data[-SLOT_BYTES + 5]
+        ending = Ending.CUT if gave_up else Ending.CLOSED if closed else Ending.OPEN if whole else Ending.CUT
         return RankTrace(self._named(Table.HEAD, 0, SLOT_BYTES), tuple(self._records), ending)
 
     def _chunk_bytes(self) -> int:

@@ -42,6 +42,7 @@ _COMPLETED, _RAISED = np.uint64(0x5A5A5A5A5A5A5A5A), np.uint64(0xA5A5A5A5A5A5A5A
 _ASYNC, _BACKWARD, _P2P = 1, 2, 4
 _KEYS = 4096
 _HEAD_SLOTS = 256
+_REASON_AT = 20
 
 
 def is_slot_trace(head: bytes) -> bool:
@@ -140,6 +141,9 @@ class SlotTrace:
         if len(ended) and ended[0] < first_wrong:
             place = int(ended[0])
             after = (at + place + 1) * SLOT_BYTES
+            if slots["flags"][place]:
+                why = rows[place, _REASON_AT:].tobytes().rstrip(b"\0").decode(errors="replace")
+                return place, _cut((at + place) * SLOT_BYTES, f"the recorder gave up here: {why}")
             return place, End(Ended.COMPLETE) if after == self._size else _cut(after, "bytes follow the end")
         if first_wrong == len(rows):
             return first_wrong, None

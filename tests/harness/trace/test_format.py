@@ -250,3 +250,34 @@ def test_of_a_long_trace_the_open_records_and_the_last_one_are_read_alone(writer
     assert [each.sequence for each in read_trace(tmp_path, 1, only_open=True).records] == [50]
     filled(writer, 10)
     assert [each.sequence for each in read_trace(tmp_path, 1, only_open=True).records] == [50, 9]
+
+
+def test_a_writer_that_gives_up_says_so_and_takes_whatever_comes_later(writer, tmp_path):
+    filled(writer, 3)
+    group, call = writer.group("cp", (0, 1)), writer.signature(op="barrier")
+    begun = writer.begin(group, call, sequence=3, start_ns=3)
+    writer.give_up("No space left on device")
+    size = trace_path(tmp_path, 1).stat().st_size
+    writer.complete(begun, 9)
+    for sequence in range(CHUNK_SLOTS // 2):
+        writer.complete(writer.begin(group, call, sequence=sequence, start_ns=5), 6)
+    writer.give_up("again")
+    writer.close()
+    trace = read_trace(tmp_path, 1)
+    assert (trace.ending, len(trace.records), trace.open) == (Ending.CUT, 4, ())
+    assert trace_path(tmp_path, 1).stat().st_size == size
+    assert b"No space left on device" in trace_path(tmp_path, 1).read_bytes()[-SLOT_BYTES:]
+
+
+def test_a_writer_whose_file_can_not_grow_still_has_the_slot_to_say_so(tmp_path):
+    writer = TraceWriter(tmp_path, 0, world_size=1, chunk_slots=CHUNK_SLOTS)
+    os.close(writer._file)
+    writer._file = os.open(trace_path(tmp_path, 0), os.O_RDONLY)  # a file that takes no more, as one on a full disk
+    with pytest.raises(OSError) as caught:
+        filled(writer, CHUNK_SLOTS)
+    os.close(writer._file)
+    writer._file = os.open(trace_path(tmp_path, 0), os.O_RDWR)
+    writer.give_up(str(caught.value.strerror))
+    trace = read_trace(tmp_path, 0)
+    assert trace.ending is Ending.CUT
+    assert trace_path(tmp_path, 0).stat().st_size == CHUNK_SLOTS * SLOT_BYTES

@@ -47,7 +47,7 @@ class Writers:
     backend: str = "gloo"
     formats: dict = field(default_factory=dict)
 
-    def own(self, steps_by_rank, *, closed=True, facts=None):
+    def own(self, steps_by_rank, *, closed=True, facts=None, gave_up=None):
         for rank, steps in steps_by_rank.items():
             said = {"host": "here", **(facts or {})}
             writer = TraceWriter(self.folder, rank, world_size=self.world, facts=said, chunk_slots=256)
@@ -76,7 +76,9 @@ class Writers:
             for slot, step, end in slots:
                 if step.done:
                     writer.complete(slot, end, raised=step.done == "raised")
-            if closed:
+            if gave_up:
+                writer.give_up(gave_up)
+            elif closed:
                 writer.close()
         return self.folder
 

@@ -145,6 +145,21 @@ def test_what_the_other_ranks_say_is_still_compared(writers, step, answer, as_js
     assert any(place.path == path for place in found.undecided)
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_a_recorder_that_gave_up_is_no_rank_that_stopped(writers, step, answer, last):
+    """The last record of such a trace often lacks its end: what could not be written was the next one's room."""
+    made = writers(2)
+    made.own({0: [step(size=(4 + i,)) for i in range(30)]})
+    made.own({1: [step(size=(4 + i,), done=last if i == 19 else True) for i in range(20)]}, gave_up="File too large")
+    found = answer(made.folder)
+    path = made.folder / "rank1.trace"
+    place = found.undecided[0]
+    assert (found.decision, place.path, place.offset) == (Decision.UNDECIDABLE, path, path.stat().st_size - 64)
+    assert "the recorder gave up here: File too large" in found.summary
+    assert "#20 of group world" in found.summary
+    assert found.compared.matched == 20
+
+
 @FUZZ
 @given(st.binary(max_size=300))
 def test_no_bytes_are_more_than_a_refusal_to_the_pickle_reader(data):
