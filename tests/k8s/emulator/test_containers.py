@@ -102,7 +102,7 @@ def test_kubectl_works_with_it(lab):
     assert kubectl(lab, "exec", pod, "--", "sh", "-c", "exit 4").returncode == 4
     assert kubectl(lab, "get", "jobs", "-l", "app=for-kubectl", "-o", "name").stdout == "job.batch/for-kubectl\n"
     assert kubectl(lab, "delete", "job", "for-kubectl").returncode == 0
-    assert kubectl(lab, "get", "pods", "-o", "name").stdout == ""
+    lab.until(lambda: kubectl(lab, "get", "pods", "-o", "name").stdout == "", "the pod to go after its Job")
 
 
 def kubectl(lab, *arguments):
