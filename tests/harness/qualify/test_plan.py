@@ -81,13 +81,31 @@ def archive(tmp_path, *members):
         ("hard", tarfile.LNKTYPE, "../../outside"),
         ("pipe", tarfile.FIFOTYPE, b""),
         ("device", tarfile.CHRTYPE, b""),
+        ("/absolute", tarfile.REGTYPE, b"x"),
+        ("a/link", tarfile.SYMTYPE, "b/../../../outside"),
+        ("hard", tarfile.LNKTYPE, "here"),
     ],
 )
 def test_an_archive_that_reaches_outside_is_refused(tmp_path, member):
-    path, sha256 = archive(tmp_path, member)
+    path, sha256 = archive(tmp_path, ("here", tarfile.REGTYPE, b"x"), member)
     with pytest.raises(InputError):
         unpack(path, sha256, tmp_path / "into/work")
     assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("d", tarfile.SYMTYPE, "."), ("a", tarfile.SYMTYPE, "d/../outside")],
+        [("d", tarfile.SYMTYPE, "."), ("d/a", tarfile.SYMTYPE, "../outside")],
+        [("d", tarfile.SYMTYPE, "e"), ("d/file", tarfile.REGTYPE, b"x")],
+    ],
+)
+def test_links_through_links_are_refused(tmp_path, members):
+    path, sha256 = archive(tmp_path, *members)
+    with pytest.raises(InputError, match="no source may hold"):
+        unpack(path, sha256, tmp_path / "work")
+    assert not (tmp_path / "work").exists()
 
 
 def test_another_archive_than_the_planned_one_is_refused(tmp_path):
@@ -99,12 +117,16 @@ def test_another_archive_than_the_planned_one_is_refused(tmp_path):
 
 def test_pins_see_every_change_of_what_was_there(tmp_path):
     path, sha256 = archive(
-        tmp_path, ("a.py", tarfile.REGTYPE, b"1"), ("d/b.txt", tarfile.REGTYPE, b"2"), ("l", tarfile.SYMTYPE, "a.py")
+        tmp_path,
+        ("a.py", tarfile.REGTYPE, b"1"),
+        ("d/b.txt", tarfile.REGTYPE, b"2"),
+        ("l", tarfile.SYMTYPE, "a.py"),
+        ("d/up", tarfile.SYMTYPE, "../a.py"),
     )
     root = tmp_path / "work"
     unpack(path, sha256, root)
     pins = pin_files(root)
-    assert set(pins) == {"a.py", "d/b.txt", "l"}
+    assert set(pins) == {"a.py", "d/b.txt", "d/up", "l"}
     assert changed_files(root, pins) == ()
     (root / "new.pyc").write_bytes(b"beside them")
     assert changed_files(root, pins) == ()
