@@ -45,6 +45,15 @@ class Channel:
         self._fit: dict[tuple[int, ...], Mismatch | None] = {}
         self._begun = False
         self._closed = False
+        self._met = False  # whether its members have completed one that needs everybody: then they are everybody
+
+    def all_are_here(self, everybody: Collection[int] | None) -> bool:
+        """Whether what is `unfinished` has a record of each rank of the group; None for not said who they are."""
+        if self.unfinished is None:
+            return False
+        if everybody is None:
+            return self._met and len(self.unfinished.records) > 1
+        return set(everybody) <= {rank for rank, record in self.unfinished.records.items() if record is not None}
 
     def waiting(self, rank: int) -> int:
         """Records of `rank` that wait for those of others."""
@@ -121,6 +130,7 @@ class Channel:
         first_apart = int(np.argmax(apart)) if apart.any() else count
         first, mismatch = self._first_mismatch(heads, first_apart)
         self._look_for_unfinished(heads, first)
+        self._met = self._met or self._have_met(heads, first)
         self._drop(first)
         if mismatch is not None:
             records = {rank: self._queues[rank][0] for rank in self.members}
@@ -174,6 +184,13 @@ class Channel:
             tails={rank: heads[rank][place : place + self._lasting].copy() for rank in self.members},
             heads={rank: heads[rank][max(0, place - _HEAD) : place].copy() for rank in self.members},
         )  # fmt: skip
+
+    def _have_met(self, heads: Mapping[int, Block], count: int) -> bool:
+        done = np.ones(count, np.bool_)
+        for rank in self.members:
+            done &= np.isin(heads[rank]["state"][:count], [State.COMPLETED, State.RETIRED])
+        calls = np.unique(heads[self.members[0]]["call"][:count][done])
+        return any(needs_everybody(self._interned.calls[int(call)].op) for call in calls)
 
     def _stuck(self, rank: int, states: NDArray[np.int8]) -> NDArray[np.bool_]:
         """Which of the next records of `rank` never ended.

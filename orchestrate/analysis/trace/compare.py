@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrate.analysis.trace.channel import Channel
-from orchestrate.analysis.trace.crossings import explained
+from orchestrate.analysis.trace.crossings import Crossing, explained
 from orchestrate.analysis.trace.findings import Finding, Undecided
 from orchestrate.analysis.trace.flight_recorder import FlightRecorderTrace
 from orchestrate.analysis.trace.folder import Job
@@ -63,6 +63,8 @@ class _Reading:
     seen: dict[int, int] = field(default_factory=dict)
     """The channels of the groups of which it has records."""
     records: int = 0
+    last: int = -1
+    """The number of its last record."""
     ended: bool = False
 
 
@@ -113,11 +115,18 @@ class _Run:
             channel.finish()
         findings = [channel.finding for channel in channels if channel.finding is not None]
         findings = [finding for finding in findings if not self._from_anyone(finding)]
-        undecided = [*self._overflow, *(place for channel in channels for place in channel.undecided), *self._cuts()]
+        unfinished, waits, unknown = self._unfinished()
+        findings += waits
+        undecided = [
+            *self._overflow,
+            *unknown,
+            *(place for channel in channels for place in channel.undecided),
+            *self._cuts(),
+        ]
         return Compared(
             job=self._job,
             findings=tuple(self._with_orders(findings)),
-            unfinished=tuple(channel.unfinished for channel in channels if channel.unfinished is not None),
+            unfinished=tuple(unfinished),
             undecided=tuple(undecided),
             forwards={rank: reading.forwards for rank, reading in self._readings.items()},
             records={rank: reading.records for rank, reading in self._readings.items()},
@@ -125,9 +134,46 @@ class _Run:
             channels=dict(self._channels),
         )
 
+    def _unfinished(self) -> tuple[list[Finding], list[Finding], list[Undecided]]:
+        """What all of a group never finished or only some did; orders that cross; groups that may have more ranks.
+
+        A rank of which there is no such record may be the one that all wait for.
+        """
+        certain: list[Finding] = []
+        waits: list[Finding] = []
+        unknown: list[Undecided] = []
+        alone: list[tuple[int, np.void]] = []
+        for channel in self._channels.values():
+            finding = channel.unfinished
+            if finding is None:
+                continue
+            everybody = self._everybody(channel.group)
+            if channel.all_are_here(everybody) or _some_completed(finding):
+                certain.append(finding)
+            elif everybody is None:
+                rank, record = next((r, one) for r, one in sorted(finding.records.items()) if one is not None)
+                where = f"#{int(record['key']) >> 12} of group {channel.group}"
+                path = self._job.traces[rank].path
+                unknown.append(Undecided(rank, f"{where} did not end, and who else is in the group is not said", path))
+                if len(finding.records) == 1 and int(record["ref"]) == self._readings[rank].last:
+                    record = record.copy()
+                    record["group"] = channel.number
+                    alone.append((rank, record))
+        if len(alone) == self._job.world_size == 2 and alone[0][0] != alone[1][0]:
+            # Nobody waits alone, so in a job of two each waits for the other.
+            (first, one), (second, other) = alone
+            waits, unknown = explained(self._job, [Crossing((first, second), (one, other), (False, False))]), []
+        return certain, waits, unknown
+
+    def _everybody(self, group: Group) -> tuple[int, ...] | None:
+        if group.ranks is None and group.desc == "default_pg":
+            return tuple(range(self._job.world_size))
+        return group.ranks
+
     def _take(self, rank: int, block: Block) -> None:
         reading = self._readings[rank]
         reading.records += len(block)
+        reading.last = int(block["ref"][-1]) if len(block) else reading.last
         reading.forwards.add(block)
         groups = block["group"]
         touched = []
@@ -258,3 +304,7 @@ class _Run:
                     few = f"{size} ranks, as an all_gather says, but there are traces of {len(channel.members)}"
                     places.append(Undecided(rank, f"group {channel.group} has {few}", trace.path))
         return places
+
+
+def _some_completed(finding: Finding) -> bool:
+    return finding.mismatch is not None and "completed" in finding.mismatch.said.values()

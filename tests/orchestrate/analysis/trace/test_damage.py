@@ -14,6 +14,7 @@ from orchestrate.analysis.trace.answer import Decision, make_answer
 from orchestrate.analysis.trace.compare import compare
 from orchestrate.analysis.trace.flight_recorder import read_dump
 from orchestrate.analysis.trace.folder import open_job
+from orchestrate.analysis.trace.reconcile import Kind
 from orchestrate.analysis.trace.strict_pickle import PickleError, load_flat
 from orchestrate.errors import OrchestrateError
 
@@ -158,6 +159,23 @@ def test_a_recorder_that_gave_up_is_no_rank_that_stopped(writers, step, answer, 
     assert "the recorder gave up here: File too large" in found.summary
     assert "#20 of group world" in found.summary
     assert found.compared.matched == 20
+
+
+@pytest.mark.parametrize("lost", ["the place", "the file"])
+def test_what_one_rank_s_trace_has_lost_is_not_told_as_issued_by_all(writers, step, answer, lost):
+    made = writers(3)
+    folder = made.own({rank: [*[step()] * 5, step(done="raised")] for rank in range(3)})
+    assert answer(folder).first.kind is Kind.NEVER_COMPLETED
+    path = folder / "rank2.trace"
+    if lost == "the file":
+        path.unlink()
+    else:
+        data = bytearray(path.read_bytes())
+        data[-2 * 64 + 20] ^= 1  # its last record
+        path.write_bytes(data)
+    found = answer(folder)
+    assert (found.decision, found.first) == (Decision.UNDECIDABLE, None)
+    assert "rank 2" in found.summary or "rank2.trace" in found.summary
 
 
 @FUZZ

@@ -103,6 +103,42 @@ def test_a_gloo_entry_that_is_not_marked_as_ended_yet_is_no_disagreement(writers
     assert answer(made.folder).decision is Decision.AGREE
 
 
+def gloo_dumps(made, steps_by_rank):
+    """Dumps as gloo makes them: one group without ranks is configured, and what has ended is marked alone."""
+    for rank, steps in steps_by_rank.items():
+        dump = made.dump(rank, steps, backend="gloo")
+        dump["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}
+        for entry in dump["entries"]:
+            name = entry["process_group"][0]
+            entry |= {"process_group": (name, "default_pg" if name == "0" else "undefined"), "state": "scheduled"}
+        (made.folder / f"fr_trace_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    return made.folder
+
+
+def test_two_gloo_ranks_that_wait_in_groups_of_which_each_is_the_only_user_wait_for_each_other(writers, step, answer):
+    begin = step(group="0")
+    steps = {rank: [begin, step(group=str(1 + rank), done=False)] for rank in range(2)}
+    found = answer(gloo_dumps(writers(2), steps))
+    assert (found.decision, found.first.kind) == (Decision.DIVERGE, Kind.ORDER)
+    assert "rank 0 is in all_reduce #1 of group 1 first and waits there" in found.summary
+
+
+@pytest.mark.parametrize(("met", "decision"), [(True, Decision.DIVERGE), (False, Decision.UNDECIDABLE)])
+def test_users_of_a_gloo_group_are_all_its_ranks_once_they_have_completed_one(writers, step, answer, met, decision):
+    pair = [step(group="1")] * met + [step(group="1", done=False)]
+    steps = {rank: [step(group="0"), *(pair if rank else [])] for rank in range(3)}
+    found = answer(gloo_dumps(writers(3), steps))
+    assert found.decision is decision, found.summary
+    assert ("who else is in the group is not said" in found.summary) is not met
+
+
+def test_ranks_that_wait_for_one_without_a_dump_are_undecidable(writers, step, answer):
+    made = writers(3)
+    made.dumps({rank: [step(), step(done=False)] for rank in (0, 1)})
+    found = answer(made.folder)
+    assert (found.decision, found.first) == (Decision.UNDECIDABLE, None)
+
+
 def old(dump, version):
     """The dump as an older version wrote it."""
     dump["version"] = version
