@@ -35,7 +35,7 @@ def test_a_rank_that_skips_its_backward_is_named_with_what_it_does_instead(rank_
     told = fault(rank_facts, "skipped backward")
     assert told["ranks"] == [1]
     assert "rank 1 is at all_reduce ahead forward on world" in told["text"]
-    assert "rank 0 is at all_to_all layers.3.attention.to_sequence backward on cp" in told["text"]
+    assert "rank 0 is at all_to_all_single layers.3.attention.to_sequence backward on cp" in told["text"]
 
 
 def test_ranks_with_the_same_plan_pass(rank_facts):
