@@ -177,6 +177,11 @@ def make_answer(compared: Compared) -> Answer:
     undecided = compared.undecided
     if not any(compared.records.values()):
         undecided = (*undecided, Undecided(-1, "there is no record in any trace"))
+    alone = list(compared.job.traces.values()) if len(compared.job.traces) == 1 else []
+    if any(trace.world_size is None for trace in alone):
+        rank = next(iter(compared.job.traces))
+        why = "only its trace is here, and it does not say how many ranks there are"
+        undecided = (*undecided, Undecided(rank, why))
     if first is not None or (parted is not None and parted.certain):
         decision = Decision.DIVERGE
     else:

@@ -333,3 +333,10 @@ def test_several_collectives_of_one_sequence_number_are_matched_one_by_one(write
     found = answer(made.folder)
     assert found.first.kind is Kind.SIZE
     assert found.compared.matched == 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_gloo_dump_alone_agrees_with_nobody(writers, step, answer, rank):
+    folder = gloo_dumps(writers(2), {rank: [step(group="0"), step(group="0")]})
+    found = answer(folder)
+    assert found.decision is Decision.UNDECIDABLE, found.summary
