@@ -172,6 +172,8 @@ def bed(session_bed):
     wait(lambda: all(session_bed.job_state(job) == "RUNNING" for job in jobs), "the strangers to run", limit_s=60)
     yield session_bed
     states = [session_bed.job_state(job) for job in jobs]
+    # A job that a test of its own has cancelled is in the queue for a moment more.
+    wait(lambda: all(state != "COMPLETING" for _, state in session_bed.ours()), "what was ended to go", limit_s=60)
     left = session_bed.ours()
     session_bed.cancel(*jobs, *session_bed.job_ids_of(left))
     wait(lambda: not session_bed.queue(), "an empty queue", limit_s=60)
