@@ -78,10 +78,15 @@ def check_templates(texts: Mapping[str, str], cell_sets: Sequence[CellSet], know
 
     Each template that runs cells must hand the node what it selects by, name each group variable (so that a reader
     knows it) but preset none (a set without groups refuses it), and ask for as many GPUs as the largest cell takes.
-    The set that it names by itself is one of `known`.
+    The set that it names by itself is one of `known`. A file whose name says neither task nor Job (a Role, a quota)
+    must be a manifest, and need run nothing.
     """
     sets = [cell_set for cell_set in cell_sets if cell_set.device == "h200"]
-    return [Disagreement(place, what) for place, text in texts.items() for what in _template(text, sets, known)]
+    return [
+        Disagreement(place, what)
+        for place, text in texts.items()
+        for what in _template(text, sets, known, runs_cells=place.endswith(_RUN_CELLS))
+    ]
 
 
 def _workloads(sets_dir: Path) -> dict[str, _Workload]:
@@ -161,7 +166,11 @@ def _candidates(
             )
 
 
-def _template(text: str, sets: Sequence[CellSet], known: Sequence[str]) -> Iterator[str]:
+_RUN_CELLS = (".sky.yaml", ".job.yaml")
+"""The names of templates that run cells; what else lies beside them are manifests of another kind."""
+
+
+def _template(text: str, sets: Sequence[CellSet], known: Sequence[str], *, runs_cells: bool) -> Iterator[str]:
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
@@ -179,7 +188,8 @@ def _template(text: str, sets: Sequence[CellSet], known: Sequence[str]) -> Itera
             yield "is neither a SkyPilot task, which has 'run', nor a Kubernetes manifest, which has 'kind'"
     if not documents:
         yield "is empty"
-    elif all(isinstance(document, dict) and document.get("kind", "Job") != "Job" for document in documents):
+    kinds = [document.get("kind", "Job") for document in documents if isinstance(document, dict)]
+    if runs_cells and documents and len(kinds) == len(documents) and "Job" not in kinds:
         yield "runs no cells: no document is a task or a Job"
 
 

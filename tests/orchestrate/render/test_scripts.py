@@ -143,7 +143,7 @@ def test_a_job_waits_for_its_evidence_to_be_collected_and_no_longer(tmp_path, py
         assert process.stdout.readline() == b"payload ended with exit code 3\n"
         assert process.poll() is None
         (tmp_path / "evidence" / "collected").touch()
-        assert process.wait(timeout=30) == 3
+        assert process.wait(timeout=120) == 3
 
 
 def test_a_job_passes_sigterm_on_and_does_not_wait_for_collection(tmp_path, python):
@@ -154,7 +154,7 @@ def test_a_job_passes_sigterm_on_and_does_not_wait_for_collection(tmp_path, pyth
         while not (tmp_path / "called").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 9
+        assert process.wait(timeout=120) == 9
         assert process.stdout.read() == b"payload ended with exit code 9\n"
 
 
@@ -195,7 +195,7 @@ def test_a_payload_that_is_told_to_end_leaves_the_container_waiting(tmp_path, py
             assert ended(tmp_path)["exit_code"] == 9
             assert process.poll() is None
             (marks / "collected").touch()
-            assert process.wait(timeout=30) == 9
+            assert process.wait(timeout=120) == 9
         finally:
             process.terminate()
 
@@ -212,7 +212,7 @@ def test_a_payload_whose_watcher_was_killed_ends_before_its_evidence_is_sealed(t
             wait_for((tmp_path / "ready").exists)
             wait_for(lambda: (marks / "payload.pid").exists() and (marks / "payload.pid").read_text())
             os.kill(int((marks / "payload.pid").read_text()), signal.SIGKILL)
-            assert process.wait(timeout=30) == 128 + signal.SIGKILL
+            assert process.wait(timeout=120) == 128 + signal.SIGKILL
         finally:
             process.terminate()
     assert (marks / "last").exists()
