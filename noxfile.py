@@ -103,7 +103,7 @@ def wheel(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Every link and anchor inside README.md, CHANGELOG.md and docs/ leads somewhere."""
-    install(session, "--group", "docs", "pytest", "pytest-timeout")
+    install(session, "--group", "docs", "hypothesis", "pytest", "pytest-timeout")
     session.run("pytest", "-p", "no:cacheprovider", "tests/docs")
 
 
