@@ -165,6 +165,11 @@ class Bed:
         path = self.folder / "cloud" / "asked.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    @staticmethod
+    def waves(count):
+        """1 to `count` in groups that are run side by side."""
+        return [range(start, min(start + 6, count + 1)) for start in range(1, count + 1, 6)]
+
     def launch(self, *arguments, name=None, command=None):
         """Start a launcher with a stand-in payload, or `command`."""
         run = Run(self, name or f"run{len(self.runs)}", arguments, command)

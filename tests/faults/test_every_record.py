@@ -13,7 +13,7 @@ def test_a_launcher_killed_at_any_record_leaves_nothing_and_the_right_verdict(be
     assert model.answer()[1] == 0
     kinds = model.kinds()
     told = []
-    for wave in waves(len(kinds)):
+    for wave in bed.waves(len(kinds)):
         runs = {
             number: bed.launch("--behaviour", "complete", f"--strike-{moment}", str(number), name=f"{moment}{number}")
             for number in wave
@@ -61,8 +61,3 @@ def judge(bed, run):
     if (closure["verdict"], closure["reason"]) != ("cancelled", "launcher-lost"):
         return f"verdict {closure['verdict']}: {closure['reason']}"
     return f"closed by {by}"
-
-
-def waves(count):
-    numbers = list(range(1, count + 1))
-    return [numbers[start : start + 6] for start in range(0, count, 6)]
