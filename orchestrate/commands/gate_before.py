@@ -14,12 +14,14 @@ from orchestrate.clock import from_wire, to_wire, utc_now
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, change_here, git, policy_in
 from orchestrate.commands.saying import say
+from orchestrate.commands.signing import required_keys, signature_options
 from orchestrate.errors import UsageError
 from orchestrate.gate.change import Change, Checkout, identity_problems, owner_of
 from orchestrate.gate.conclusion import Classified, conclude
 from orchestrate.gate.fetched import evidence_of, find_run_of
 from orchestrate.gate.policy import GatePolicy, needs_gpus
 from orchestrate.gate.records import ADMITTED, CLASSIFIED, as_classified, read_record, write_record
+from orchestrate.receipts.signing import PublicKey
 from orchestrate.verdict import Verdict
 
 __all__ = ["admit", "classify"]
@@ -79,9 +81,19 @@ def classify(records: Path, policy: Path, *, as_json: bool) -> int:
 @click.option("--earlier", type=click.Path(path_type=Path), metavar="DIR",
               help="The artifact of an earlier run: its records and runs.")  # fmt: skip
 @click.option("--earlier-expires", metavar="RFC3339", help="When that artifact expires.")
+@signature_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def admit(
-    records: Path, policy: Path, within: int, earlier: Path | None, earlier_expires: str | None, *, as_json: bool
+    records: Path,
+    policy: Path,
+    within: int,
+    earlier: Path | None,
+    earlier_expires: str | None,
+    keys: tuple[str, ...],
+    identity: str | None,
+    issuer: str,
+    *,
+    as_json: bool,
 ) -> int:
     """Let a change through to the GPUs, unless its time is over or an earlier pass of it still holds.
 
@@ -93,6 +105,7 @@ def admit(
     Example:
       orchestrate gate admit --records gate --within 6h
     """
+    required = required_keys(keys, identity, issuer)
     tree = read_record(records / CLASSIFIED, "classified")
     classified = as_classified(tree)
     if tree is None or classified is None:
@@ -101,7 +114,8 @@ def admit(
     in_time = now <= from_wire(str(tree["at"])) + timedelta(seconds=within)
     reuse, why = (False, "there is no earlier run")
     if earlier is not None:
-        reuse, why = _reuse(classified, policy_in(policy, classified.change.base), earlier, earlier_expires)
+        wanted = policy_in(policy, classified.change.base)
+        reuse, why = _reuse(classified, wanted, earlier, earlier_expires, required)
     admitted = in_time and not reuse and classified.needed and not classified.change.from_fork
     reason = why if reuse else _why_not(classified, in_time=in_time)
     record = {"admitted": admitted, "in_time": in_time, "reuse": reuse, "reason": reason, "at": to_wire(now)}
@@ -119,7 +133,9 @@ def _why_not(classified: Classified, *, in_time: bool) -> str:
     return "admitted" if in_time else "the admission deadline has passed: nothing is asked for"
 
 
-def _reuse(classified: Classified, policy: GatePolicy, folder: Path, expires: str | None) -> tuple[bool, str]:
+def _reuse(
+    classified: Classified, policy: GatePolicy, folder: Path, expires: str | None, keys: tuple[PublicKey, ...]
+) -> tuple[bool, str]:
     try:
         expired = expires is None or from_wire(expires) <= utc_now()
     except ValueError:
@@ -137,7 +153,7 @@ def _reuse(classified: Classified, policy: GatePolicy, folder: Path, expires: st
     if run is None:
         return False, "the earlier artifact has no run of its own"
     cited = f"workflow run {theirs.run}, attempt {theirs.attempt}"
-    conclusion = conclude(before, {}, True, evidence_of(run, reused_from=cited), None, policy)
+    conclusion = conclude(before, {}, True, evidence_of(run, keys=keys, reused_from=cited), None, policy)
     return conclusion.green, f"{cited}: {conclusion.reason}"
 
 

@@ -12,9 +12,16 @@ import click
 
 from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, owner_here, policy_in
 from orchestrate.commands.saying import say
-from orchestrate.errors import UsageError
+from orchestrate.commands.signing import (
+    SIGN_KEY_OPTION,
+    check_sign_key,
+    required_keys,
+    sign_run,
+    signature_options,
+)
+from orchestrate.errors import OrchestrateError, UsageError
 from orchestrate.gate.change import owner_of
-from orchestrate.gate.conclusion import Classified, Evidence
+from orchestrate.gate.conclusion import Classified, Conclusion, Evidence, unsigned
 from orchestrate.gate.conclusion import conclude as concluded
 from orchestrate.gate.fetched import evidence_of, find_run_of
 from orchestrate.gate.github_files import append_summary, bounded_annotations
@@ -30,7 +37,7 @@ from orchestrate.gate.records import (
 )
 from orchestrate.gate.summary import summarise, told
 from orchestrate.receipts.record import RunRecord
-from orchestrate.receipts.signing import public_key
+from orchestrate.receipts.signing import PublicKey
 from orchestrate.receipts.statement import Stage
 from orchestrate.verdict import Verdict
 
@@ -47,8 +54,8 @@ _RESULTS = frozenset({"success", "failure", "cancelled", "skipped"})
               help="The artifact of the earlier run that `gate admit` let stand for this one.")  # fmt: skip
 @POLICY_OPTION
 @click.option("--needs", envvar="NEEDS", metavar="JSON", help="GitHub's `toJSON(needs)`: how the jobs before ended.")
-@click.option("--require-signature", "keys", type=click.Path(path_type=Path), multiple=True, metavar="KEY",
-              help="The run must be signed by this ed25519 key.")  # fmt: skip
+@signature_options
+@SIGN_KEY_OPTION
 @click.option("--page-url", metavar="URL", help="Where the artifact can be fetched.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def conclude(
@@ -57,7 +64,10 @@ def conclude(
     earlier: Path | None,
     policy: Path,
     needs: str | None,
-    keys: tuple[Path, ...],
+    keys: tuple[str, ...],
+    identity: str | None,
+    issuer: str,
+    sign_key: str | None,
     page_url: str | None,
     *,
     as_json: bool,
@@ -67,19 +77,24 @@ def conclude(
     Green only when the tested commit is the head, or the merge of exactly this head and base; every expected cell is
     complete and passed; the receipts verify here and now; the run's census and a fresh machine both found nothing
     left. Everything else is red under its own title. The exit code is that of the verdict; 0 also where no GPU was
-    needed.
+    needed. With --sign-key the run of a green check is signed by the gate; a check that can not be signed is red.
 
     \b
     Example:
       orchestrate gate conclude --records gate --runs-dir runs
+      orchestrate gate conclude --records gate --runs-dir runs --require-signature key.pub
     """
+    required = required_keys(keys, identity, issuer)
+    check_sign_key(sign_key)
     classified = as_classified(read_record(records / CLASSIFIED, "classified"))
     admission = read_record(records / ADMITTED, "admitted")
     reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"))
     wanted = policy_in(policy, classified.change.base if classified else None)
-    record, evidence = _evidence(classified, admission, runs_dir, earlier, keys)
+    record, evidence = _evidence(classified, admission, runs_dir, earlier, required)
     said = as_refused(read_record(records / LAUNCHED, "launched"))
     conclusion = concluded(classified, _jobs(needs), _in_time(admission), evidence, reconciled, wanted, said)
+    if conclusion.green and record is not None and sign_key is not None:
+        conclusion = _signed(conclusion, record, sign_key)
     summary = summarise(
         conclusion,
         classified,
@@ -112,10 +127,9 @@ def _evidence(
     admission: Mapping[str, Any] | None,
     runs_dir: Path,
     earlier: Path | None,
-    keys: tuple[Path, ...],
+    keys: tuple[PublicKey, ...],
 ) -> tuple[RunRecord | None, Evidence | None]:
     """The run of this attempt; or the earlier one that stands for it, looked up and verified once more."""
-    public = tuple(public_key(path) for path in keys)
     cited = None
     owner = owner_here()
     if admission is not None and admission.get("reuse") is True and earlier is not None and classified is not None:
@@ -129,7 +143,15 @@ def _evidence(
         cited = f"workflow run {before.change.run}, attempt {before.change.attempt}"
         runs_dir = earlier / "runs"
     record = find_run_of(runs_dir, owner)
-    return record, None if record is None else evidence_of(record, keys=public, reused_from=cited)
+    return record, None if record is None else evidence_of(record, keys=keys, reused_from=cited)
+
+
+def _signed(conclusion: Conclusion, record: RunRecord, sign_key: str) -> Conclusion:
+    try:
+        sign_run(record.run_dir, sign_key)
+    except OrchestrateError as error:
+        return unsigned(error.cause)
+    return conclusion
 
 
 def _in_time(admission: Mapping[str, Any] | None) -> bool | None:

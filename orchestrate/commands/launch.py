@@ -26,6 +26,7 @@ from orchestrate.commands.resuming import chosen_resumption, refuse_beside_resum
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.selection import SCHEDULE_OPTION, cell_selection_options, check_race, selected
+from orchestrate.commands.signing import SIGN_KEY_OPTION, check_sign_key, sign_run
 from orchestrate.errors import NotRunError, OrchestrateError, RunsDirError, UnsatisfiableError
 from orchestrate.lifecycle.closure import Closed
 from orchestrate.lifecycle.corpora import corpora_of
@@ -68,6 +69,7 @@ def default_owner() -> str:
 @click.option("--resume", metavar="RUN",
               help="Measure what is missing in a closed run, as a further attempt of its plan.")  # fmt: skip
 @provider_options
+@SIGN_KEY_OPTION
 @RUNS_DIR_OPTION
 @click.option(
     "--json", "json_wanted", is_flag=True, help="One JSON object on standard output, also when the run fails."
@@ -85,6 +87,7 @@ def command(
     owner: str,
     wait: float,
     resume: str | None,
+    sign_key: str | None,
     runs_dir: Path,
     *,
     json_wanted: bool,
@@ -105,6 +108,7 @@ def command(
       orchestrate launch --backend sky --any-of k8s/CONTEXT,slurm/CLUSTER --cell-set main --wait 30
       orchestrate launch --backend k8s --namespace TEAM --cell-set main --image NAME@sha256:DIGEST --deadline 2h
     """
+    check_sign_key(sign_key)
     progress = ConsoleProgress(sys.stderr)
     if resume is not None:
         refuse_beside_resume(click.get_current_context())
@@ -121,6 +125,7 @@ def command(
             ),
             chosen_run.expected,
             progress,
+            sign_key,
             json_wanted=json_wanted,
         )
     check_race(schedule, repeat)
@@ -144,14 +149,23 @@ def command(
         ),
         len(selection.cells),
         progress,
+        sign_key,
         json_wanted=json_wanted,
     )
 
 
 def run_and_tell(
-    prepare: Callable[[], Launch | Resume], expected: int, progress: ConsoleProgress, *, json_wanted: bool
+    prepare: Callable[[], Launch | Resume],
+    expected: int,
+    progress: ConsoleProgress,
+    sign_key: str | None,
+    *,
+    json_wanted: bool,
 ) -> int:
-    """Run it, tell what came of it, and return the exit code."""
+    """Run it, sign its closure where a key is named, tell what came of it, and return the exit code.
+
+    A pass that could not be signed as it was asked for is no success: the receipts stand, and the exit code says 4.
+    """
     try:
         launched = prepare().start()
     except (NotRunError, UnsatisfiableError) as error:
@@ -161,8 +175,12 @@ def run_and_tell(
         return error.exit_code
     finally:
         progress.close()
+    signature, problem = _signed(launched, sign_key)
     if json_wanted:
-        say(json.dumps(launched_as_json(launched, expected), sort_keys=True))
+        answer = launched_as_json(launched, expected)
+        if problem is not None and answer["exit_code"] == 0:
+            answer |= {"exit_code": Verdict.INCOMPLETE.exit_code, "reason": problem}
+        say(json.dumps(answer | {"signature": signature}, sort_keys=True))
     if launched.run is None or launched.closed is None:
         say(f"stopped by {launched.stopped_by} before anything was made", err=True)
         return Verdict.CANCELLED.exit_code
@@ -170,7 +188,19 @@ def run_and_tell(
     _tell_refusal(launched.closed)
     if launched.closed.remedy:
         say(f"remedy: {launched.closed.remedy}", err=True)
-    return exit_code_of(launched.closed)
+    if problem is not None:
+        say(f"error: not signed: {problem}", err=True)
+    return exit_code_of(launched.closed) or (Verdict.INCOMPLETE.exit_code if problem else 0)
+
+
+def _signed(launched: Launched, sign_key: str | None) -> tuple[str | None, str | None]:
+    """The envelope over the new closure, and why there is none where one was asked for."""
+    if sign_key is None or launched.run is None or launched.closed is None:
+        return None, None
+    try:
+        return os.fspath(sign_run(launched.run.path, sign_key)[0]), None
+    except OrchestrateError as error:
+        return None, f"{error.cause}; remedy: {error.remedy}"
 
 
 def _tell_refusal(closed: Closed) -> None:

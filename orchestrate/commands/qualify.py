@@ -13,6 +13,7 @@ import click
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.launch import default_owner, place_here, run_and_tell
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
+from orchestrate.commands.signing import SIGN_KEY_OPTION, check_sign_key
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.launching import Launch
 from orchestrate.lifecycle.payload import GroupsPayload
@@ -38,6 +39,7 @@ _MARGIN_S = 120
               help="The whole run is over by then.  [default: the groups' time-outs and two minutes]")  # fmt: skip
 @click.option("--owner", envvar="ORCHESTRATE_OWNER", default=default_owner, show_default="user@host",
               help="The owner that everything of the run names.")  # fmt: skip
+@SIGN_KEY_OPTION
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, also when the run fails.")
 def command(
@@ -48,6 +50,7 @@ def command(
     name: str,
     deadline: int | None,
     owner: str,
+    sign_key: str | None,
     runs_dir: Path,
     *,
     as_json: bool,
@@ -63,6 +66,7 @@ def command(
       orchestrate qualify
       orchestrate qualify --repo ../trainer --commit v1.2 --file qualification.yaml --json
     """
+    check_sign_key(sign_key)
     progress = ConsoleProgress(sys.stderr)
     with tempfile.TemporaryDirectory(prefix="orchestrate-source-") as folder:
         archive = archive_commit(repo, commit, Path(folder) / "source.tar", os.environ, head=head, base=base)
@@ -78,6 +82,7 @@ def command(
             ),
             len(qualification.groups),
             progress,
+            sign_key,
             json_wanted=as_json,
         )
 

@@ -12,12 +12,12 @@ import click
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
+from orchestrate.commands.signing import SIGN_KEY_OPTION, check_sign_key, sign_closure_of
 from orchestrate.errors import ReceiptError, UsageError
 from orchestrate.lifecycle.recovery import redactions
 from orchestrate.lifecycle.reviewing import add_review
 from orchestrate.lifecycle.run_directory import find_run
 from orchestrate.receipts.reviews import Review, ReviewKind
-from orchestrate.receipts.signing import public_key, sign_closure
 from orchestrate.receipts.verify import verify_run
 from orchestrate.user import home_folder
 
@@ -34,12 +34,11 @@ _MAX_TEXT = 2000
 @click.option("--by", required=True, metavar="NAME", help="Who says it.")
 @click.option("--why", required=True, metavar="TEXT", help="In words.")
 @click.option("--fails", is_flag=True, help="review: the finding is that it does not hold.")
-@click.option("--sign-key", "key", type=click.Path(path_type=Path), metavar="KEY",
-              help="Sign it: an ed25519 private key of the one who says it.")  # fmt: skip
+@SIGN_KEY_OPTION
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
-    run: str, kind: str, by: str, why: str, key: Path | None, runs_dir: Path, *, fails: bool, as_json: bool
+    run: str, kind: str, by: str, why: str, sign_key: str | None, runs_dir: Path, *, fails: bool, as_json: bool
 ) -> int:
     """Add a further closure to a closed run: a second audit, a hold, its release, or a review. Nothing is edited.
 
@@ -61,8 +60,7 @@ def command(
     for name, text in (("--by", by), ("--why", why)):
         if not text.strip() or len(text) > _MAX_TEXT or not text.isprintable():
             raise UsageError(f"{name} is empty, too long, or not printable", remedy=f"give at most {_MAX_TEXT} letters")
-    if key is not None:
-        public_key(key)  # before anything is written
+    check_sign_key(sign_key)
     directory = find_run(runs_dir, run)
     found = verify_run(directory.path)
     if not found.holds and chosen is not ReviewKind.AUDIT:
@@ -75,7 +73,7 @@ def command(
     now = utc_now()
     redact = redactions(directory.read_token(), home_folder()) if directory.token.exists() else {}
     closure = add_review(directory, Review(chosen, by, holds, told[:_MAX_TEXT]), redact, now, to_wire(now))
-    signature = None if key is None else sign_closure(directory.path, closure.sha256, key)
+    signature = None if sign_key is None else sign_closure_of(directory.path, closure.sha256, sign_key)
     answer: dict[str, Any] = {
         "run_id": directory.run_id,
         "verdict": closure.facts["verdict"],

@@ -9,8 +9,8 @@ import click
 
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
+from orchestrate.commands.signing import required_keys, signature_options
 from orchestrate.errors import UsageError
-from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import Verification, verify_run
 
 __all__ = ["command"]
@@ -21,15 +21,16 @@ __all__ = ["command"]
 @click.option("--expect-closure", metavar="SHA256", help="The newest closure must have this digest.")
 @click.option("--commit", metavar="SHA", help="This commit must have run, with a clean tree (7 or more hex digits).")
 @click.option("--require-passed", is_flag=True, help="The verdict must be passed as well: what a gate needs.")
-@click.option("--require-signature", "keys", type=click.Path(path_type=Path), multiple=True, metavar="KEY",
-              help="The newest closure must be signed by this ed25519 key (PEM, public half).")  # fmt: skip
+@signature_options
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     runs: tuple[str, ...],
     expect_closure: str | None,
     commit: str | None,
-    keys: tuple[Path, ...],
+    keys: tuple[str, ...],
+    identity: str | None,
+    issuer: str,
     runs_dir: Path,
     *,
     require_passed: bool,
@@ -48,7 +49,7 @@ def command(
     """
     if expect_closure is not None and len(runs) > 1:
         raise UsageError("--expect-closure is of one run, and several are named", remedy="verify that one by itself")
-    public = [public_key(path) for path in keys]
+    public = required_keys(keys, identity, issuer)
     found = [
         verify_run(
             locate_run(run, runs_dir),

@@ -14,7 +14,7 @@ from orchestrate.gate.policy import GatePolicy
 from orchestrate.receipts.verify import Verification
 from orchestrate.verdict import Verdict
 
-__all__ = ["Classified", "Conclusion", "Evidence", "Reconciled", "Refused", "conclude"]
+__all__ = ["Classified", "Conclusion", "Evidence", "Reconciled", "Refused", "conclude", "unsigned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,12 @@ def conclude(
     cited = f" (a pass of {evidence.reused_from}, verified again now)" if evidence.reused_from else ""
     title = f"GPU gate: passed{cited}"
     return Conclusion(True, Verdict.PASSED, title, "every expected cell complete, teardown proven twice", ())
+
+
+def unsigned(why: str) -> Conclusion:
+    """The red check of a pass that could not be signed as it was asked for."""
+    reason = f"it could not be signed: {why}"
+    return _red(Verdict.INCOMPLETE, reason, (reason,))
 
 
 def _problems(

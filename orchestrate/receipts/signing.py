@@ -1,4 +1,4 @@
-"""Signatures over closures: DSSE envelopes by securesystemslib, with an ed25519 key.
+"""Signatures over closures: DSSE envelopes by securesystemslib, with an ed25519 key or an identity of sigstore's.
 
 A closure names the digest of every other receipt, and those name every evidence file: who signs the closure signs the
 run. An envelope lies beside the receipts, `signatures/<closure>-<key>.json`, holds the closure's own bytes, and is
@@ -7,6 +7,7 @@ checked against them, so that a signature of another run or of an older state is
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ __all__ = [
     "PublicKey",
     "SignatureCheck",
     "check_signatures",
+    "identity_key",
+    "identity_signer",
+    "private_signer",
     "public_key",
     "sign_closure",
 ]
@@ -38,7 +42,7 @@ _INSTALL = "pip install 'orchestrate[sign]'"
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An ed25519 key to check with, a `Key` of securesystemslib; `id` is its digest, the `keyid` in an envelope."""
+    """What to check with, a `Key` of securesystemslib; `id` is its digest, the `keyid` in an envelope."""
 
     key: Any
 
@@ -46,6 +50,11 @@ class PublicKey:
     def id(self) -> str:
         """The key's id: 64 hex digits."""
         return str(self.key.keyid)
+
+    @property
+    def name(self) -> str:
+        """For people: the identity, or how the key's id begins."""
+        return str(self.key.keyval.get("identity") or self.id[:16])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +89,58 @@ def public_key(path: Path) -> PublicKey:
     return PublicKey(signer.SSlibKey.from_crypto(key))
 
 
-def sign_closure(run_dir: Path, closure_sha256: str, key_file: Path) -> Path:
-    """Sign a closure of a run with the private key in `key_file`; returns the envelope's path.
-
-    Signing twice with one key gives the same envelope. The key is read, used and forgotten: it reaches no file, no
-    environment and no argument list.
+def identity_key(identity: str, issuer: str) -> PublicKey:
+    """Whoever `issuer` says is `identity`, as sigstore's certificates name them; needs no key and no network.
 
     Raises:
-        UsageError: `key_file` holds no unencrypted ed25519 private key.
-        ReceiptError: the closure is not there.
+        UsageError: the library for signatures is not installed.
     """
-    signer = _library()
+    return PublicKey(_library().SigstoreSigner.import_(identity, issuer)[1])
+
+
+def identity_signer(token: Any, name: str) -> Any:
+    """The signer with a token of sigstore's, an `IdentityToken`, that certifies `name`."""
+    return _library().SigstoreSigner(token, identity_key(name, token.issuer).key)
+
+
+def private_signer(path: Path) -> Any:
+    """The signer with the private key in a PEM file. The key reaches no file, no environment and no argument list.
+
+    Raises:
+        UsageError: the file holds no unencrypted ed25519 private key, or the library is not installed.
+    """
+    return _library().CryptoSigner(_private(_read(path), path))
+
+
+def sign_closure(run_dir: Path, closure_sha256: str, signer: Any) -> Path:
+    """Sign a closure of a run with a `Signer` of securesystemslib; returns the envelope's path.
+
+    Signing twice with one key keeps the first envelope; a damaged one in its place is replaced.
+
+    Raises:
+        ReceiptError: the closure is not there, or the envelope can not be written.
+    """
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 - an optional dependency
 
-    private = _private(_read(key_file), key_file)
     payload = _closure(run_dir, closure_sha256)
+    path = run_dir / SIGNATURES / f"{closure_sha256}-{signer.public_key.keyid[:16]}.json"
+    if path.exists() and check_signatures(run_dir, closure_sha256, [PublicKey(signer.public_key)]).signed_by:
+        return path
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
-    signature = envelope.sign(signer.CryptoSigner(private))
-    folder = run_dir / SIGNATURES
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{closure_sha256}-{signature.keyid[:16]}.json"
-    if not path.exists():
+    signature = envelope.sign(signer)
+    if "bundle" in signature.unrecognized_fields:  # sigstore's is base64, where an envelope of theirs wants hex
+        plain = base64.b64decode(signature.signature).hex()
+        envelope.signatures[signature.keyid] = _library().Signature(
+            signature.keyid, plain, signature.unrecognized_fields
+        )
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_durably(path, json.dumps(envelope.to_dict(), sort_keys=True, separators=(",", ":")).encode())
+    except OSError as error:
+        raise ReceiptError(
+            f"the signature of {closure_sha256[:12]} can not be written: {error.strerror}",
+            remedy="make room or rights, then `orchestrate sign`",
+        ) from error
     return path
 
 
@@ -123,25 +162,33 @@ def check_signatures(run_dir: Path, closure_sha256: str, required: Sequence[Publ
         except (ReceiptError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(f"the signature {name[:80]} is damaged: {type(error).__name__}")
     for key in required:
-        if any(_is_signed(envelope, payload, key) for envelope in envelopes):
+        reasons = [_why_not_signed(envelope, payload, key) for envelope in envelopes]
+        if None in reasons:
             signed.append(key.id)
         else:
-            problems.append(f"the closure {closure_sha256[:12]} is not signed by the required key {key.id[:16]}")
+            why = next((f" ({reason})" for reason in reasons if reason), "")
+            problems.append(f"the closure {closure_sha256[:12]} is not signed by the required key {key.name}{why}")
     return SignatureCheck(tuple(signed), tuple(problems))
 
 
-def _is_signed(envelope: Any, payload: bytes, key: PublicKey) -> bool:
+def _why_not_signed(envelope: Any, payload: bytes, key: PublicKey) -> str | None:
+    """None where `key` signed exactly this; else why that can not be told, empty where it just did not."""
     from securesystemslib.exceptions import (  # noqa: PLC0415 - an optional dependency
         UnverifiedSignatureError,
         VerificationError,
     )
 
-    if envelope.payload != payload or envelope.payload_type != PAYLOAD_TYPE:
-        return False
+    signature = envelope.signatures.get(key.id)
+    if envelope.payload != payload or envelope.payload_type != PAYLOAD_TYPE or signature is None:
+        return ""
     try:
-        return bool(envelope.verify([key.key], 1))
-    except (VerificationError, UnverifiedSignatureError):
-        return False
+        key.key.verify_signature(signature, envelope.pae())
+    except VerificationError as error:  # sigstore needs its package, and its trust root once from the network
+        cause = error.__cause__
+        return "" if cause is None else f"could not be checked: {type(cause).__name__}"
+    except UnverifiedSignatureError:  # the base of the one above
+        return ""
+    return None
 
 
 def _envelope(data: bytes) -> Any:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from orchestrate.cells.cell import slug
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
@@ -420,3 +422,21 @@ def run_builder() -> type[RunBuilder]:
 def builder(tmp_path: Path) -> Callable[..., RunBuilder]:
     """`builder(**fields)`: a `RunBuilder` whose `build()` writes the run directory."""
     return lambda name=RUN_ID, **fields: RunBuilder(tmp_path / name, **fields)
+
+
+@pytest.fixture
+def write_key() -> Callable[..., tuple[Path, Path]]:
+    """`write_key(path, key=None)`: a private ed25519 key in a file, and its public half beside it."""
+    return _write_key
+
+
+def _write_key(path: Path, key: Any = None) -> tuple[Path, Path]:
+    key = key or Ed25519PrivateKey.generate()
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    public = path.with_suffix(".pub")
+    public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return path, public

@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import verify_run
 
 pytestmark = [
@@ -47,7 +49,7 @@ def qualify(folder, groups, tests, *options):
     )  # fmt: skip
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
-    return done.returncode, answer, folder / "runs" / str(answer["run_id"])
+    return done.returncode, answer, folder / "runs" / str(answer.get("run_id"))
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +107,20 @@ def test_skipped_tests_alone_are_not_a_pass(tmp_path):
     code, answer, _ = qualify(tmp_path, UNIT, tests)
     assert (code, answer["verdict"]) == (4, "incomplete")
     assert "skipped" in answer["reason"]
+
+
+def test_a_run_is_signed_as_it_is_closed_and_the_key_is_in_none_of_its_files(tmp_path, write_key):
+    private, public = write_key(tmp_path / "key.pem")
+    code, answer, run = qualify(tmp_path, SHELL.replace(", needs: [unit]", ""), GOOD, "--sign-key", str(private))
+    assert code == 0
+    assert Path(answer["signature"]).parent == run / "signatures"
+    assert verify_run(run, require_signatures=[public_key(public)]).holds
+    secret = b"".join(private.read_bytes().splitlines()[1:-1])
+    assert not [path for path in run.rglob("*") if path.is_file() and secret in path.read_bytes()]
+
+
+def test_a_key_that_can_not_sign_stops_a_run_before_it_begins(tmp_path, write_key):
+    _, public = write_key(tmp_path / "key.pem")
+    code, answer, _ = qualify(tmp_path, SHELL.replace(", needs: [unit]", ""), GOOD, "--sign-key", str(public))
+    assert (code, answer["error"]["code"]) == (2, "usage")
+    assert not (tmp_path / "runs").exists()

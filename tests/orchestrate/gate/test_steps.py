@@ -270,6 +270,46 @@ def test_an_edited_pass_does_not_stand_at_the_end_either(github, run_of):
     assert code == 4
 
 
+def test_the_gate_signs_what_it_makes_green_and_an_earlier_pass_stands_only_signed(github, run_of, write_key):
+    private, public = write_key(github.root / "key.pem")
+    earlier = earlier_artifact(github, run_of)
+    wanted = ("--earlier", str(earlier), *FUTURE, "--require-signature", str(public))
+    assert github.step("admit", *wanted)[1]["reuse"] is False
+    github.attempt = 1
+    github.announce()
+    moved = github.root / "gate"
+    shutil.rmtree(moved)
+    shutil.move(earlier, moved)
+    code, answer = github.conclude("--sign-key", str(private))
+    assert (code, answer["green"]) == (0, True)
+    shutil.move(moved, earlier)
+    github.attempt = 2
+    github.announce()
+    github.step("classify")
+    assert github.step("admit", *wanted)[1]["reuse"] is True
+
+
+def test_a_pass_that_can_not_be_signed_is_red(ready, write_key):
+    private, _ = write_key(ready.root / "key.pem")
+    (ready.run / "signatures").write_text("in the way")
+    code, answer = ready.conclude("--sign-key", str(private))
+    assert (code, answer["green"]) == (4, False)
+    assert "could not be signed" in answer["reason"]
+
+
+def test_a_signature_of_another_key_is_not_the_one_that_is_required(ready, write_key):
+    private, _ = write_key(ready.root / "key.pem")
+    _, other = write_key(ready.root / "other.pem")
+    ready.conclude("--sign-key", str(private))
+    assert red_because(ready, "--require-signature", str(other)) == "incomplete"
+
+
+def red_because(github, *arguments):
+    answer = github.conclude(*arguments)[1]
+    assert answer["green"] is False
+    return answer["verdict"]
+
+
 def test_the_gates_own_options_can_not_be_given_to_launch(github):
     github.change()
     github.step("classify")

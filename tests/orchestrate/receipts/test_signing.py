@@ -10,29 +10,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from orchestrate.commands import sign, verify
 from orchestrate.errors import ReceiptError, UsageError
-from orchestrate.receipts.signing import check_signatures, public_key, sign_closure
+from orchestrate.receipts.signing import check_signatures, private_signer, public_key, sign_closure
 from orchestrate.receipts.verify import verify_run
 
 
-def write_key(path, key=None):
-    """A private key and its public half beside it."""
-    key = key or Ed25519PrivateKey.generate()
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    public = path.with_suffix(".pub")
-    public.write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
-    return path, public
-
-
 @pytest.fixture
-def signed(builder, tmp_path):
+def signed(builder, tmp_path, write_key):
     """A run, signed; its directory, the envelope, and both halves of the key."""
     run = builder().build()
     private, public = write_key(tmp_path / "key.pem")
-    envelope = sign_closure(run, verify_run(run).closure_sha256, private)
+    envelope = sign_closure(run, verify_run(run).closure_sha256, private_signer(private))
     return run, envelope, private, public
 
 
@@ -44,7 +31,7 @@ def test_a_signed_run_holds_for_its_key_and_says_so(signed):
     assert found.uncovered == ()
 
 
-def test_an_unsigned_run_does_not_hold_where_a_signature_is_required(builder, tmp_path):
+def test_an_unsigned_run_does_not_hold_where_a_signature_is_required(builder, tmp_path, write_key):
     run = builder().build()
     _, public = write_key(tmp_path / "key.pem")
     found = verify_run(run, require_signatures=[public_key(public)])
@@ -52,25 +39,25 @@ def test_an_unsigned_run_does_not_hold_where_a_signature_is_required(builder, tm
     assert "is not signed by the required key" in found.problems[0]
 
 
-def test_another_key_is_not_the_required_one(signed, tmp_path):
+def test_another_key_is_not_the_required_one(signed, tmp_path, write_key):
     run, _, _, _ = signed
     _, other = write_key(tmp_path / "other.pem")
     assert not verify_run(run, require_signatures=[public_key(other)]).holds
 
 
-def test_both_of_two_required_keys_must_have_signed(signed, tmp_path):
+def test_both_of_two_required_keys_must_have_signed(signed, tmp_path, write_key):
     run, _, _, public = signed
     private, second = write_key(tmp_path / "other.pem")
     keys = [public_key(public), public_key(second)]
     assert not verify_run(run, require_signatures=keys).holds
-    sign_closure(run, verify_run(run).closure_sha256, private)
+    sign_closure(run, verify_run(run).closure_sha256, private_signer(private))
     assert verify_run(run, require_signatures=keys).holds
 
 
 def test_signing_again_gives_the_same_envelope(signed):
     run, envelope, private, _ = signed
     before = envelope.read_bytes()
-    assert sign_closure(run, verify_run(run).closure_sha256, private) == envelope
+    assert sign_closure(run, verify_run(run).closure_sha256, private_signer(private)) == envelope
     assert envelope.read_bytes() == before
 
 
@@ -130,21 +117,21 @@ def test_a_linked_envelope_is_not_followed(signed, tmp_path):
     assert not verify_run(run, require_signatures=[public_key(public)]).holds
 
 
-def test_a_later_closure_needs_a_signature_of_its_own(builder, tmp_path):
+def test_a_later_closure_needs_a_signature_of_its_own(builder, tmp_path, write_key):
     made = builder()
     run = made.build()
     private, public = write_key(tmp_path / "key.pem")
     first = verify_run(run).closure_sha256
-    sign_closure(run, first, private)
+    sign_closure(run, first, private_signer(private))
     made.close("somebody looked again", supersedes=first)
     assert verify_run(run).closure_sha256 != first
     assert not verify_run(run, require_signatures=[public_key(public)]).holds
-    sign_closure(run, verify_run(run).closure_sha256, private)
+    sign_closure(run, verify_run(run).closure_sha256, private_signer(private))
     assert verify_run(run, require_signatures=[public_key(public)]).holds
 
 
 @pytest.mark.parametrize("make", ["garbage", "ecdsa", "encrypted", "absent"])
-def test_what_is_no_ed25519_key_is_refused_by_name(tmp_path, make):
+def test_what_is_no_ed25519_key_is_refused_by_name(tmp_path, make, write_key):
     path = tmp_path / "key.pem"
     match make:
         case "garbage":
@@ -163,14 +150,14 @@ def test_what_is_no_ed25519_key_is_refused_by_name(tmp_path, make):
         public_key(path)
 
 
-def test_the_command_signs_what_holds_and_nothing_else(builder, tmp_path):
+def test_the_command_signs_what_holds_and_nothing_else(builder, tmp_path, write_key):
     run = builder().build()
     private, public = write_key(tmp_path / "key.pem")
     signed = CliRunner(mix_stderr=False).invoke(
         sign.command, [str(run), "--sign-key", str(private), "--json"], standalone_mode=False
     )
     answer = json.loads(signed.stdout)
-    assert answer["key_id"] == public_key(public).id
+    assert public_key(public).id[:16] in answer["file"]
     checked = CliRunner().invoke(verify.command, [str(run), "--require-signature", str(public)], standalone_mode=False)
     assert checked.return_value == 0
     rows = next((run / "evidence").rglob("rows.jsonl"))
