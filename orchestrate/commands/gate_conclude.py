@@ -36,6 +36,7 @@ from orchestrate.gate.records import (
     read_record,
 )
 from orchestrate.gate.summary import summarise, told
+from orchestrate.qualify.overview import GroupRow, group_row
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.signing import PublicKey
 from orchestrate.receipts.statement import Stage
@@ -95,17 +96,18 @@ def conclude(
     conclusion = concluded(classified, _jobs(needs), _in_time(admission), evidence, reconciled, wanted, said)
     if conclusion.green and record is not None and sign_key is not None:
         conclusion = _signed(conclusion, record, sign_key)
+    groups = _groups(record)
     summary = summarise(
         conclusion,
         classified,
         evidence,
         reconciled,
         cells=_cells(record),
-        groups=_groups(record),
+        groups=groups,
         capacity=_capacity(record),
         page_url=page_url,
     )
-    _tell(summary, bounded_annotations(told(conclusion)))
+    _tell(summary, bounded_annotations(told(conclusion, groups)))
     verdict = conclusion.verdict
     code = 0 if conclusion.green else (verdict or Verdict.INCOMPLETE).exit_code
     outputs = {"green": str(conclusion.green).lower(), "verdict": "not-needed" if verdict is None else verdict.label}
@@ -182,19 +184,9 @@ def _cells(record: RunRecord | None) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _groups(record: RunRecord | None) -> list[Mapping[str, Any]]:
+def _groups(record: RunRecord | None) -> list[GroupRow]:
     """The groups of a qualification, judged again from their reports."""
-    if record is None or record.groups is None:
-        return []
-    return [
-        {
-            "name": each.name,
-            "verdict": each.verdict.label,
-            "reason": each.reason,
-            "counts": None if each.counts is None else each.counts.as_facts(),
-        }
-        for each in record.groups.judgements
-    ]
+    return [] if record is None or record.groups is None else [group_row(each) for each in record.groups.judgements]
 
 
 def _capacity(record: RunRecord | None) -> Mapping[str, Any] | None:

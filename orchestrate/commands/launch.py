@@ -34,6 +34,7 @@ from orchestrate.lifecycle.launching import Launch, Launched, Place
 from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.qualify.overview import group_row
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.user import home_folder, user_name
 from orchestrate.verdict import Verdict
@@ -268,6 +269,7 @@ def summary_of(run: RunDirectory, closed: Closed) -> RunSummary:
         looks=[look.at for look in closed.census.looks] if closed.census else (),
         remaining=closed.remaining,
         unknown=closed.unknown,
+        groups=[group_row(each) for each in closed.collected.groups.judgements] if closed.collected.groups else (),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrate.gate.conclusion import Classified, Conclusion, Evidence, Reconciled
 from orchestrate.markup import code, escaped
+from orchestrate.qualify.overview import GroupRow, by_reason
+from orchestrate.qualify.test_counts import Named, TestCounts
+from orchestrate.verdict import Verdict
 
 __all__ = ["summarise", "told"]
 
@@ -20,7 +23,7 @@ def summarise(
     reconciled: Reconciled | None,
     *,
     cells: Sequence[Mapping[str, Any]] = (),
-    groups: Sequence[Mapping[str, Any]] = (),
+    groups: Sequence[GroupRow] = (),
     capacity: Mapping[str, Any] | None = None,
     page_url: str | None = None,
 ) -> str:
@@ -31,26 +34,32 @@ def summarise(
     """
     parts = [f"## {escaped(conclusion.title)}", "", escaped(conclusion.reason), ""]
     parts += _identity(classified, evidence)
+    parts += _list("Problems", conclusion.problems)
     parts += _table("Cells", ("cell", "status", "complete", "rows", "missing"), map(_cell, cells))
-    parts += _table("Groups", ("group", "verdict", "passed", "failed", "skipped", "why"), map(_group, groups))
-    parts += _skips(groups)
+    parts += _table("Groups", _GROUP_HEADS, map(_group, groups))
     parts += _capacity(capacity)
     parts += ["### What is left", ""]
     parts += _bullets(_teardown(evidence, reconciled))
-    parts += _list("Problems", conclusion.problems)
     if evidence is not None:
         parts += _list("What this proves", evidence.found.proves)
         parts += _list("What this does not prove", evidence.found.does_not_prove)
     if page_url:
         parts += [f"[The report page]({_url(page_url)}) is in the artifact.", ""]
+    parts += _tests("Failed tests", groups, lambda counts: (*counts.collection_errors, *counts.bad))
+    parts += _tests("Skipped tests", groups, lambda counts: counts.skipped)
+    parts += _tests("Tests that were tried again", groups, lambda counts: counts.retried)
     return "\n".join(parts) + "\n"
 
 
-def told(conclusion: Conclusion) -> list[tuple[str, str, str]]:
+def told(conclusion: Conclusion, groups: Sequence[GroupRow] = ()) -> list[tuple[str, str, str]]:
     """Level, title and text of each annotation, worst first."""
     level = "notice" if conclusion.verdict is None else conclusion.verdict.annotation
     rows = [(level, conclusion.title, conclusion.reason)]
     rows += [("error", "GPU gate", problem) for problem in conclusion.problems if problem != conclusion.reason]
+    order = list(Verdict)
+    bad = [row for row in groups if row.verdict is not Verdict.PASSED]
+    bad.sort(key=lambda row: order.index(row.verdict), reverse=True)
+    rows += [(row.verdict.annotation, f"group {row.name}: {row.verdict.label}", row.reason) for row in bad]
     return rows
 
 
@@ -78,26 +87,37 @@ def _cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row.get("key"), row.get("status"), "yes" if row.get("complete") is True else "no", row.get("rows"), first
 
 
-def _group(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    counts = row.get("counts") or {}
-    bad = len(counts.get("failed", ())) + len(counts.get("errors", ()))
+_TESTS = ("passed", "failed", "skipped", "xfailed", "deselected")
+_GROUP_HEADS = ("group", "verdict", *_TESTS, "time", "peak memory", "processes", "why")
+
+
+def _group(row: GroupRow) -> tuple[Any, ...]:
+    counts = row.counts
+    tests: tuple[Any, ...] = (
+        counts.passed,
+        len(counts.bad) + len(counts.collection_errors),
+        len(counts.skipped),
+        len(counts.xfailed),
+        counts.deselected,
+    )
     return (
-        row.get("name"),
-        row.get("verdict"),
-        counts.get("passed", "-"),
-        bad,
-        len(counts.get("skipped", ())),
-        row.get("reason"),
+        row.name,
+        row.verdict.label,
+        *(tests if row.has_tests else ("-",) * len(_TESTS)),
+        None if row.wall_s is None else f"{row.wall_s:.1f} s",
+        None if row.peak_rss_bytes is None else f"{row.peak_rss_bytes / 2**20:.0f} MiB",
+        row.family,
+        row.reason,
     )
 
 
-def _skips(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def _tests(title: str, groups: Sequence[GroupRow], of: Callable[[TestCounts], Sequence[Named]]) -> list[str]:
     rows = [
-        (group.get("name"), skip.get("test"), skip.get("reason"))
+        (group.name, reason, len(tests), tests[0])
         for group in groups
-        for skip in (group.get("counts") or {}).get("skipped", ())
+        for reason, tests in by_reason(of(group.counts)).items()
     ]
-    return _table("Skipped tests", ("group", "test", "reason"), rows)
+    return _table(title, ("group", "reason", "tests", "the first"), rows)
 
 
 def _capacity(facts: Mapping[str, Any] | None) -> list[str]:

@@ -15,6 +15,7 @@ from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import changed_files
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.group_evidence import Groups
 from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.statement import Subject
@@ -37,7 +38,7 @@ class Collected:
     """The evidence of a run as it lies in its directory.
 
     `device` is what the node found (`none` before any node did). `changed` are the source files whose digest is not
-    the planned one any more, or that the node saw change.
+    the planned one any more, or that the node saw change. `groups` are a qualification's, None where cells ran.
     """
 
     device: str
@@ -48,7 +49,7 @@ class Collected:
     bytes: int
     changed: tuple[str, ...]
     sources: Mapping[str, Any]
-    are_groups: bool = False
+    groups: Groups | None = None
 
     @property
     def complete(self) -> int:
@@ -66,7 +67,7 @@ class Collected:
     @property
     def told(self) -> tuple[str, ...]:
         """Why what is not complete is not: a group's own report knows more than the node, which knows more of cells."""
-        if self.are_groups:
+        if self.groups is not None:
             return tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
         return tuple(f"{word.key}: {word.reason}" for word in self.words if word.reason)
 
@@ -124,7 +125,7 @@ def collect_evidence(run: RunDirectory, plan: Plan, journal: JournalView, pins: 
         bytes=sum(evidence.values()),
         changed=tuple(changed),
         sources={"start": start, "end": end, "node": seen or None},
-        are_groups=record.groups is not None,
+        groups=record.groups,
     )
 
 

@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrate.report.words import clean, duration
+from orchestrate.qualify.overview import GroupRow, by_reason
+from orchestrate.qualify.test_counts import Named
+from orchestrate.report.words import byte_size, clean, duration
 from orchestrate.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-__all__ = ["CellLine", "ConsoleProgress", "Progress", "RunSummary"]
+__all__ = ["CellLine", "ConsoleProgress", "Progress", "RunSummary", "count_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,10 @@ class CellLine:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What is said at the end of a run. `looks` are the census's times; `remaining` and `unknown` its findings."""
+    """What is said at the end of a run. `looks` are the census's times; `remaining` and `unknown` its findings.
+
+    Where `groups` are there, they are told in place of `cells`.
+    """
 
     run_id: str
     verdict: Verdict
@@ -49,6 +54,7 @@ class RunSummary:
     looks: Sequence[str] = ()
     remaining: Sequence[str] = ()
     unknown: Sequence[str] = ()
+    groups: Sequence[GroupRow] = ()
 
 
 class Progress:
@@ -275,8 +281,11 @@ def _summary_lines(summary: RunSummary) -> list[tuple[str, str]]:
     ]
     if summary.reason:
         lines.append((f"reason     {clean(summary.reason)}", ""))
-    lines.append((f"cells      {complete} of {len(summary.cells)} complete", ""))
-    for cell in summary.cells:
+    if summary.groups:
+        lines.extend(_group_lines(summary.groups))
+    else:
+        lines.append((f"cells      {complete} of {len(summary.cells)} complete", ""))
+    for cell in () if summary.groups else summary.cells:
         mark, style = ("ok ", "green") if cell.complete else ("-- ", "red")
         lines.append((f"  {mark} {clean(cell.key)}  {clean(cell.status)}, {cell.rows} rows", style))
         lines.extend((f"       {clean(gap)}", "") for gap in cell.missing[:5])
@@ -289,6 +298,58 @@ def _summary_lines(summary: RunSummary) -> list[tuple[str, str]]:
     if closure:
         lines.append((f"check it   orchestrate verify {summary.run_id} --expect-closure {closure}", "dim"))
     return lines
+
+
+def _group_lines(groups: Sequence[GroupRow]) -> list[tuple[str, str]]:
+    """Each group with its counts, every skip with its reason, its processes, time and peak memory."""
+    passed = sum(group.verdict is Verdict.PASSED for group in groups)
+    lines = [(f"groups     {passed} of {len(groups)} passed", "")]
+    for group in groups:
+        good = group.verdict is Verdict.PASSED
+        took = "" if group.wall_s is None else f", {duration(group.wall_s)}"
+        peak = "" if group.peak_rss_bytes is None else f", peak {byte_size(group.peak_rss_bytes)}"
+        words = f"{group.verdict.label}: {count_words(group)}; processes: {group.family}{took}{peak}"
+        lines.append((f"  {'ok ' if good else '-- '} {clean(group.name)}  {words}", "green" if good else "red"))
+        if group.reason:
+            lines.append((f"       {clean(group.reason)}", ""))
+        lines.extend(_test_lines("skipped", group.counts.skipped))
+        lines.extend(_test_lines("retried", group.counts.retried))
+    return lines
+
+
+def _test_lines(what: str, tests: Sequence[Named]) -> list[tuple[str, str]]:
+    """Tests by their reason: each reason once, with how many and the first of them."""
+    reasons = by_reason(tests)
+    lines = []
+    for reason, names in list(reasons.items())[:_REASONS_SHOWN]:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append((f"       {what}: {clean(names[0])}{more}: {clean(reason)}", "yellow"))
+    if len(reasons) > _REASONS_SHOWN:
+        lines.append((f"       {what} for {len(reasons) - _REASONS_SHOWN} more reasons: see the report", "yellow"))
+    return lines
+
+
+_REASONS_SHOWN = 50
+
+
+def count_words(group: GroupRow) -> str:
+    """What the tests of a group did, in words; what there is none of is left out, passes never are."""
+    if not group.has_tests:
+        return "no tests, its exit code decides"
+    counts = group.counts
+    words = [f"{counts.passed} passed"]
+    for number, what in (
+        (len(counts.failed), "failed"),
+        (len(counts.errors), "errors"),
+        (len(counts.collection_errors), "not collected"),
+        (len(counts.skipped), "skipped"),
+        (len(counts.xfailed), "xfailed"),
+        (len(counts.xpassed), "xpassed"),
+        (counts.deselected, "deselected"),
+        (len(counts.retried), "retried"),
+    ):
+        words += [f"{number} {what}"] if number else []
+    return ", ".join(words)
 
 
 def _teardown_lines(summary: RunSummary) -> list[tuple[str, str]]:

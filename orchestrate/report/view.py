@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrate.qualify.judgement import GroupJudgement
+from orchestrate.qualify.overview import GroupRow, group_row
 from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.verify import Verification
 from orchestrate.report.admission import Account, ReleaseRow, account, release_rows
+from orchestrate.report.console import count_words
 from orchestrate.report.plots import Plot, Span, TimeLine, candidate_plot, time_line
 from orchestrate.report.words import byte_size, duration
 from orchestrate.verdict import Verdict
 
-__all__ = ["CellView", "FeatureRow", "Look", "View", "make_view"]
+__all__ = ["CellView", "FeatureRow", "GroupView", "Look", "View", "make_view"]
+
+MAX_TESTS = 2000
+"""Of one group on the page; all of them are in its report."""
 
 BELOW = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """The upper ends, in tokens, of the buckets of `segments_below` (DESIGN section 10)."""
@@ -47,6 +53,19 @@ class CellView:
     features: tuple[FeatureRow, ...]
     account: Account | None
     releases: tuple[ReleaseRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One command group: its row, its counts, time and memory in words, and every test that did not just pass."""
+
+    row: GroupRow
+    counts: str
+    took: str
+    peak: str
+    command: str
+    tests: tuple[tuple[str, str, str], ...]
+    more_tests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,7 @@ class View:
     environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     exclusions: tuple[tuple[str, str], ...]
     changed: str
+    groups: tuple[GroupView, ...] = ()
 
 
 def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
@@ -123,6 +143,7 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
         exclusions=tuple(
             (_text(item.get("key")), _text(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
         ),
+        groups=tuple(map(_group, record.groups.judgements)) if record.groups else (),
         changed="" if dirty is False else "with changes not committed" if dirty is True else "and perhaps changes",
     )
 
@@ -149,7 +170,11 @@ def _teardown(record: RunRecord, found: Verification) -> str:
 def _sentences(record: RunRecord, found: Verification, teardown: str, *, live: bool) -> list[str]:
     """The result in words, for somebody who reads nothing else."""
     complete, expected = sum(cell.complete for cell in record.cells), len(record.cells)
-    said = [f"{complete} of {expected} expected cells are complete by their own measurements."]
+    said = [
+        f"{complete} of {expected} expected groups passed by their own reports."
+        if record.groups
+        else f"{complete} of {expected} expected cells are complete by their own measurements."
+    ]
     run = record.stages.get(Stage.RUN)
     if run is None and not live:
         said.append("Nothing was measured: the run never got as far as starting its cells.")
@@ -217,6 +242,29 @@ def _cell(judgement: CellJudgement, word: Mapping[str, Any]) -> CellView:
         features=tuple(_features(item) for item in _objects(header.get("candidates"))),
         account=account(judgement.ledger),
         releases=release_rows(judgement.releases),
+    )
+
+
+def _group(judgement: GroupJudgement) -> GroupView:
+    row, command = group_row(judgement), judgement.record.get("command")
+    told = (
+        ("not collected", row.counts.collection_errors),
+        ("failed", row.counts.failed),
+        ("error", row.counts.errors),
+        ("skipped", row.counts.skipped),
+        ("retried", row.counts.retried),
+        ("xpassed", row.counts.xpassed),
+        ("xfailed", row.counts.xfailed),
+    )
+    tests = tuple((what, _text(test.test), _text(test.reason)) for what, named in told for test in named)
+    return GroupView(
+        row=row,
+        counts=count_words(row),
+        took="" if row.wall_s is None else duration(row.wall_s),
+        peak="" if row.peak_rss_bytes is None else byte_size(row.peak_rss_bytes),
+        command=_text(" ".join(map(str, command[:200]))) if isinstance(command, list) else "",
+        tests=tests[:MAX_TESTS],
+        more_tests=max(0, len(tests) - MAX_TESTS),
     )
 
 

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from orchestrate.receipts.record import load_record
 from orchestrate.receipts.signing import public_key
-from orchestrate.receipts.verify import verify_run
+from orchestrate.receipts.verify import verify_record, verify_run
+from orchestrate.report.html import render_page
 
 pytestmark = [
     pytest.mark.slow,
@@ -124,3 +127,12 @@ def test_a_key_that_can_not_sign_stops_a_run_before_it_begins(tmp_path, write_ke
     code, answer, _ = qualify(tmp_path, SHELL.replace(", needs: [unit]", ""), GOOD, "--sign-key", str(public))
     assert (code, answer["error"]["code"]) == (2, "usage")
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_page_has_the_groups_with_counts_and_every_skip_with_its_reason(passed):
+    _, _, run = passed
+    record = load_record(run)
+    page = render_page(record, verify_record(record, require_passed=False), made_at=datetime.now(UTC))
+    for words in ('id="groups"', "1 passed, 1 skipped", "no GPU here", "no tests, its exit code decides", "none left"):
+        assert words in page
+    assert 'id="cells"' not in page

@@ -1,0 +1,93 @@
+"""A group in one row, for people: what its tests did, what became of its processes, what it took.
+
+The node's record is a stranger's: every member may be missing or of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrate.qualify.judgement import GroupJudgement
+from orchestrate.qualify.test_counts import Named, TestCounts
+from orchestrate.verdict import Verdict
+
+__all__ = ["GroupRow", "by_reason", "group_row"]
+
+_NO_COUNTS = TestCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group.
+
+    `has_tests` is False where its exit code is its report; then all of `counts` are empty. Of its process family,
+    `tracked` were seen, `outlived` its command and were ended, `left` are those that could not be. None is not known.
+    """
+
+    name: str
+    verdict: Verdict
+    reason: str
+    has_tests: bool
+    counts: TestCounts
+    wall_s: float | None
+    peak_rss_bytes: int | None
+    tracked: int | None
+    outlived: tuple[str, ...]
+    killed: int | None
+    left: tuple[str, ...]
+
+    @property
+    def family(self) -> str:
+        """Its processes, in a few words."""
+        if self.tracked is None:
+            return "none seen"
+        words = [f"{self.tracked} seen"]
+        words += [f"{len(self.outlived)} outlived it"] if self.outlived else []
+        words += [f"{self.killed} ended"] if self.killed else []
+        return ", ".join([*words, f"{len(self.left)} LEFT" if self.left else "none left"])
+
+
+def group_row(judgement: GroupJudgement) -> GroupRow:
+    """The row of a judged group."""
+    record = judgement.record
+    family, retired = _object(record.get("family")), _object(record.get("retired"))
+    return GroupRow(
+        name=judgement.name,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        has_tests=judgement.counts is not None,
+        counts=judgement.counts or _NO_COUNTS,
+        wall_s=_number(record.get("wall_s")),
+        peak_rss_bytes=_whole(family.get("peak_rss_bytes")),
+        tracked=_whole(family.get("tracked")) if record.get("started_at") else None,
+        outlived=_texts(retired.get("outlived")),
+        killed=_whole(retired.get("killed")),
+        left=_texts(retired.get("left")),
+    )
+
+
+def by_reason(tests: Iterable[Named]) -> dict[str, list[str]]:
+    """Each reason once, with the tests that have it."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        found.setdefault(test.reason or "without a reason", []).append(test.test)
+    return found
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 53
+    return float(value) if is_one else None  # type: ignore[arg-type]  # narrowed by the line above
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(each)[:200] for each in value[:1000]) if isinstance(value, list) else ()

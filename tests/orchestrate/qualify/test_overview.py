@@ -1,0 +1,89 @@
+"""A group's row, on the console and in the gate's summary."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from orchestrate.gate.conclusion import Conclusion
+from orchestrate.gate.github_files import MAX_SUMMARY_BYTES, bounded_annotations
+from orchestrate.gate.summary import summarise, told
+from orchestrate.qualify.judgement import GroupJudgement
+from orchestrate.qualify.overview import group_row
+from orchestrate.qualify.test_counts import Named, TestCounts
+from orchestrate.report.console import ConsoleProgress, RunSummary
+from orchestrate.verdict import Verdict
+
+RECORD = {
+    "started_at": "2026-01-02T03:04:05Z",
+    "wall_s": 12.5,
+    "family": {"tracked": 7, "peak_rss_bytes": 3 << 20},
+    "retired": {"outlived": ["sleep 12", "sleep 13"], "killed": 2, "left": []},
+}
+
+
+def judged(name="unit", verdict=Verdict.PASSED, reason="", record=RECORD, **counts):
+    return GroupJudgement(name, verdict, reason, TestCounts(**{"passed": 5, **counts}), record)
+
+
+def console(*rows):
+    stream = io.StringIO()
+    ended = (Verdict.PASSED, Verdict.PASSED, "", Path("/runs/r1"), None, "cpu", ())
+    ConsoleProgress(stream, interactive=False).verdict(RunSummary("r1", *ended, teardown_confirmed=True, groups=rows))
+    return stream.getvalue()
+
+
+def red():
+    return Conclusion(False, Verdict.FAILED, "failed", "because", ())
+
+
+def test_counts_each_reason_processes_and_memory_are_on_the_console():
+    skipped = (Named("a", "no GPU"), Named("b", "no GPU"), Named("c", "too slow"))
+    shown = console(group_row(judged(skipped=skipped, retried=(Named("d", "tried 2 times"),), deselected=3)))
+    for words in (
+        "groups     1 of 1 passed",
+        "5 passed, 3 skipped, 3 deselected, 1 retried",
+        "processes: 7 seen, 2 outlived it, 2 ended, none left",
+        "peak 3.0 MiB",
+        "skipped: a and 1 more: no GPU",
+        "skipped: c: too slow",
+        "retried: d: tried 2 times",
+    ):
+        assert words in shown
+    assert "cells      " not in shown
+
+
+def test_the_same_is_in_the_summary_of_the_gate():
+    skipped = (Named("a", "no GPU"), Named("b", "no GPU"), Named("c", "too slow"))
+    text = summarise(red(), None, None, None, groups=[group_row(judged(skipped=skipped))])
+    for words in ("no GPU", "too slow", "3 MiB", "2 outlived it"):
+        assert words in text
+
+
+def test_a_process_that_is_left_is_said_loudly():
+    row = group_row(judged(record={**RECORD, "retired": {"outlived": ["x 1"], "killed": 0, "left": ["x 1"]}}))
+    assert "1 LEFT" in row.family
+
+
+@pytest.mark.parametrize("wrong", [None, [], "x", 1.5, True, -1, 1 << 60, float("nan"), {"x": 1}])
+def test_a_strangers_record_breaks_no_row(wrong):
+    record = dict.fromkeys(("started_at", "wall_s", "family", "retired"), wrong)
+    nested = {"started_at": "x", "family": dict.fromkeys(RECORD["family"], wrong),
+              "retired": dict.fromkeys(RECORD["retired"], wrong)}  # fmt: skip
+    for each in (record, nested):
+        console(group_row(judged(record=each)))
+        summarise(red(), None, None, None, groups=[group_row(judged(record=each))])
+
+
+def test_a_summary_of_thousands_of_long_reasons_keeps_what_matters_within_the_bound():
+    skipped = tuple(Named(f"test_{number}", f"{number}" + "<|`" * 700) for number in range(3000))
+    text = summarise(red(), None, None, None, groups=[group_row(judged(skipped=skipped))] * 5)
+    assert "What is left" in text.encode()[: MAX_SUMMARY_BYTES // 2].decode()
+
+
+def test_annotations_begin_with_the_verdict_and_the_worst_group():
+    rows = [group_row(judged("a", Verdict.FAILED, "x")), group_row(judged("b", Verdict.INFRASTRUCTURE, "y"))]
+    lines = bounded_annotations(told(red(), [*rows, group_row(judged("c"))]))
+    assert [line.split("title=")[1].split("::")[0] for line in lines] == [
+        "failed", "group b%3A infrastructure", "group a%3A failed",
+    ]  # fmt: skip
