@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.concealing import conceal, secret_values
 from harness.documents import write_json
 from harness.evidence import utc_now
 from harness.family import Family
@@ -166,6 +167,7 @@ class GroupRun:
                 ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
             )
         self._fetch_junit(group, folder)
+        concealed = conceal(folder, secret_values({**self._env, **group.env}))
         if ended.status is CellStatus.FAILED and _could_not_collect(folder / "tests.jsonl"):
             ended = replace(ended, status=CellStatus.UNSETTLED, reason="pytest could not collect every test")
         self._record(
@@ -176,6 +178,7 @@ class GroupRun:
             family=family.as_facts(),
             retired={"outlived": list(retired.outlived), "killed": retired.killed, "left": list(retired.left)},
             gpus_busy_after=NOT_APPLICABLE if self._job.device == "cpu" else list(busy),
+            concealed=concealed,
         )
 
     def _watch(self, group: Group, folder: Path, family: Family, requests: StopRequests, scratch: Path) -> _Ended:
@@ -243,6 +246,7 @@ class GroupRun:
         family: Mapping[str, Any],
         retired: Mapping[str, Any] | None,
         gpus_busy_after: object = None,
+        concealed: tuple[str, ...] = (),
     ) -> None:
         self._records[group.name] = {
             "key": group.name,
@@ -259,6 +263,7 @@ class GroupRun:
             "family": dict(family),
             "retired": None if retired is None else dict(retired),
             "gpus_busy_after": gpus_busy_after,
+            "concealed": list(concealed),
             "evidence": None if started_at is None else f"groups/{group.name}",
         }
         self._event("cell-ended", cell=group.name, status=ended.status, reason=ended.reason or None)

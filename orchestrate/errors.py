@@ -24,6 +24,7 @@ exit code of the verdict table.
 
 from __future__ import annotations
 
+from orchestrate.redaction import without_secrets
 from orchestrate.verdict import USAGE_EXIT_CODE, Verdict
 
 __all__ = [
@@ -54,6 +55,7 @@ class OrchestrateError(Exception):
     exit_code = Verdict.FAILED.exit_code
 
     def __init__(self, cause: str, *, remedy: str) -> None:
+        cause = without_secrets(cause)  # providers and tools quote requests, and those carry tokens
         super().__init__(cause)
         self.cause = cause
         self.remedy = remedy
@@ -152,7 +154,7 @@ class BackendError(OrchestrateError):
 
     def __init__(self, cause: str, *, remedy: str, answer: str | None = None, case: object = None) -> None:
         super().__init__(cause, remedy=remedy)
-        self.answer = answer
+        self.answer = None if answer is None else without_secrets(answer)
         self.case = case
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from orchestrate.redaction import without_secrets
+
 __all__ = ["annotation", "brief", "code", "escaped"]
 
 _LITERAL = frozenset(" ,-/;()")
 
 
 def brief(text: object, limit: int = 400) -> str:
-    """A provider's words on one line, cut to a sentence or two; what could steer a terminal or a page becomes `?`."""
-    line = "".join(each if each.isprintable() else "?" for each in " ".join(str(text).split()))
+    """A provider's words on one line, cut to a sentence or two; what could steer a terminal or a page becomes `?`.
+
+    What looks like a credential is taken out.
+    """
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(without_secrets(str(text)).split()))
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 

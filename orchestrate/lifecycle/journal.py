@@ -25,6 +25,7 @@ from orchestrate.receipts.journal_chain import (
     encode_record,
     parse_journal,
 )
+from orchestrate.redaction import without_secrets_in
 
 __all__ = [
     "Journal",
@@ -92,9 +93,14 @@ class Journal:
         return self.view.head
 
     def append(self, kind: str, **facts: Any) -> JournalRecord:
-        """Write one record and return when it is on disk. `OSError` when the disk refuses it twice."""
+        """Write one record and return when it is on disk. `OSError` when the disk refuses it twice.
+
+        What looks like a credential in a text is taken out.
+        """
         if self._observer is not None:
             self._observer.recording(kind, facts)
+        if kind not in _IDENTITIES:
+            facts = without_secrets_in(facts)
         record, line = encode_record(len(self.view.records) + 1, to_wire(self._now()), kind, self.head, facts)
         try:
             self._write(line)
@@ -182,6 +188,9 @@ def is_disk_full(error: OSError) -> bool:
     """Whether this is the disk (or a quota on it) refusing more bytes."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
+
+_IDENTITIES = frozenset({"acquiring", "observed"})
+"""Our own names and what they are looked up by: a later process must read them exactly as they are."""
 
 _ROOM_BYTES = 256 << 10
 _FALLOC_FL_KEEP_SIZE = 1

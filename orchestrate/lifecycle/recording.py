@@ -12,6 +12,7 @@ from orchestrate.receipts.attempts import final_attempt
 from orchestrate.receipts.canonical import canonical_bytes
 from orchestrate.receipts.statement import Receipt, Stage, Subject, parse, statement
 from orchestrate.receipts.store import ReceiptStore
+from orchestrate.redaction import without_secrets
 
 __all__ = ["ReceiptWriter"]
 
@@ -103,7 +104,7 @@ class ReceiptWriter:
             case str():
                 for text, instead in self._redact.items():
                     value = value.replace(text, instead)
-                return value
+                return without_secrets(value)
             case Mapping():
                 return {name: self._clean(item) for name, item in value.items()}
             case list() | tuple():

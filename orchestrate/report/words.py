@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 
+from orchestrate.redaction import without_secrets
+
 __all__ = ["byte_size", "clean", "duration", "printable", "short"]
 
 
 def clean(value: object) -> str:
     """`value` as one line of text that can not steer a terminal: control characters become `?`, 300 characters."""
-    text = value if isinstance(value, str) else str(value)
+    text = without_secrets(value if isinstance(value, str) else str(value))
     return "".join(character if character.isprintable() else "?" for character in text[:300])
 
 
