@@ -8,11 +8,13 @@ time between two looks may go unseen, and is retired all the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.nvml import GpuProcess
+from harness.preflight import NOT_APPLICABLE
 from harness.processes import descendants, end_family, reap
 
 __all__ = ["Family", "Member", "Retired", "read_member"]
@@ -46,11 +48,15 @@ class Family:
     """Everything below this process, from now on until `retire`.
 
     `peak_rss_bytes` is the largest sum of resident memory in one look; a page that two processes share counts twice.
+    `gpu_processes` asks who is on the GPUs now, None where there is no NVML to ask; an `OSError` of it is kept.
     """
 
     proc: Path = Path("/proc")
+    gpu_processes: Callable[[], Collection[GpuProcess]] | None = None
     peak_rss_bytes: int = 0
     seen: dict[tuple[int, int], Member] = field(default_factory=dict)
+    _on_gpus: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    _gpu_problem: str | None = None
 
     def sample(self) -> tuple[Member, ...]:
         """Look once; the living members."""
@@ -59,6 +65,7 @@ class Family:
         )
         self.seen.update({(member.pid, member.start_ticks): member for member in members})
         self.peak_rss_bytes = max(self.peak_rss_bytes, sum(member.rss_bytes for member in members))
+        self._sample_gpus({member.pid for member in members})
         return members
 
     def retire(self, keep: Collection[int] = (), *, grace_s: float = 2.0, kill_s: float = 10.0) -> Retired:
@@ -84,6 +91,9 @@ class Family:
             "sessions": len({member.session for member in members}),
             "retired": sum(identity not in alive for identity in self.seen),
             "peak_rss_bytes": self.peak_rss_bytes,
+            "gpu_processes": NOT_APPLICABLE
+            if self.gpu_processes is None
+            else {"seen": list(self._on_gpus.values()), "problem": self._gpu_problem},
             "members": [
                 {
                     "pid": member.pid,
@@ -95,6 +105,21 @@ class Family:
                 for member in members
             ],
         }
+
+    def _sample_gpus(self, pids: Collection[int]) -> None:
+        """Who is on which GPU, of the family or not: in a container NVML may name pids of the host."""
+        try:
+            found = () if self.gpu_processes is None else self.gpu_processes()
+        except OSError as error:
+            self._gpu_problem = str(error)
+            return
+        for one in found:
+            row = self._on_gpus.setdefault(
+                (one.gpu, one.pid), {"gpu": one.gpu, "pid": one.pid, "in_family": False, "peak_used_bytes": None}
+            )
+            row["in_family"] = row["in_family"] or one.pid in pids
+            if one.used_bytes is not None:
+                row["peak_used_bytes"] = max(one.used_bytes, row["peak_used_bytes"] or 0)
 
     def _living(self) -> tuple[int, ...]:
         return tuple(member.pid for member in self.sample())

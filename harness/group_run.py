@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from harness.documents import write_json
 from harness.evidence import utc_now
 from harness.family import Family
 from harness.node_run import NODE_SCHEMA, source_digest
+from harness.nvml import GpuProcess
 from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
 from harness.preflight import NOT_APPLICABLE, Preflight
 from harness.processes import become_subreaper
@@ -44,8 +47,9 @@ class Group:
     """A named command.
 
     `command` is an argument list. `env` is added to the node's environment. `timeout_s` bounds it. `needs` are groups
-    that must have passed. `report` is `pytest` (the plugin reports on every pytest that the command starts),
-    `junit` (the command writes `junit` itself, a path below the source) or `exit-code` (there are no tests in it).
+    that must have passed, `gpus` how many GPUs the node must have for it. `report` is `pytest` (the plugin reports on
+    every pytest that the command starts), `junit` (the command writes `junit` itself, a path below the source) or
+    `exit-code` (there are no tests in it).
     """
 
     name: str
@@ -55,6 +59,7 @@ class Group:
     needs: tuple[str, ...]
     report: str
     junit: str | None = None
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,8 @@ class _Ended:
 class GroupRun:
     """One run of `job`. `env` is what the groups inherit, `check` looks at the node, `idle` at its GPUs in between.
 
-    `idle` answers with what is wrong, nothing where every GPU is idle or there is none to look at.
+    `idle` answers with what is wrong, nothing where every GPU is idle or there is none to look at. `gpu_processes` asks
+    who is on the GPUs, None where there is no NVML.
     """
 
     def __init__(
@@ -96,11 +102,14 @@ class GroupRun:
         *,
         check: Callable[[], Preflight],
         idle: Callable[[], tuple[str, ...]],
+        gpu_processes: Callable[[], Collection[GpuProcess]] | None = None,
     ) -> None:
         self._job = job
         self._env = env
         self._check = check
         self._idle = idle
+        self._gpu_processes = gpu_processes
+        self._gpus = 0
         self._records: dict[str, dict[str, Any]] = {}
 
     def run(self) -> int:
@@ -131,6 +140,7 @@ class GroupRun:
     def _look_at_node(self) -> tuple[str, ...]:
         preflight = self._check()
         write_json(self._job.evidence / "preflight.json", preflight.facts)
+        self._gpus = preflight.gpus
         return preflight.problems
 
     def _one(self, group: Group, requests: StopRequests, problems: tuple[str, ...], pins: Mapping[str, str]) -> None:
@@ -141,6 +151,8 @@ class GroupRun:
             ended = _Ended(CellStatus.INFRASTRUCTURE, "; ".join(problems))
         elif unmet:
             ended = _Ended(CellStatus.UNSETTLED, f"it needs {', '.join(unmet)}, which did not pass")
+        elif group.gpus > self._gpus:
+            ended = _Ended(CellStatus.UNSETTLED, f"it needs {group.gpus} GPUs, and the node has {self._gpus} for it")
         else:
             self._start(group, requests, pins)
             return
@@ -151,7 +163,7 @@ class GroupRun:
         folder.mkdir(parents=True)
         self._event("cell-started", cell=group.name, phase="measure")
         started_at, began = utc_now(), time.monotonic()
-        family = Family()
+        family = Family(gpu_processes=self._gpu_processes)
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             ended = self._watch(group, folder, family, requests, Path(scratch))
             retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
@@ -213,7 +225,8 @@ class GroupRun:
         return _ended(process.returncode)
 
     def _environment(self, group: Group, folder: Path, scratch: Path) -> dict[str, str]:
-        env = {**self._env, "TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), **group.env}
+        own = {"TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), "PATH": self._path()}
+        env = {**self._env, **own, **group.env}
         if group.report == "pytest":
             path = env.get("PYTHONPATH")
             plugins = env.get("PYTEST_PLUGINS")
@@ -227,6 +240,12 @@ class GroupRun:
         rest = self._env.get("PYTHONPATH", "").split(os.pathsep)
         kept = [entry for entry in rest if entry and Path(entry).resolve() != _HERE]
         return os.pathsep.join([str(self._job.source.absolute()), *kept])
+
+    def _path(self) -> str:
+        """`python` is the interpreter that the node runs under, wherever that one was called from."""
+        path, folder = self._env.get("PATH", os.defpath), str(Path(sys.executable).parent)
+        found = shutil.which("python", path=path)
+        return path if found is not None and str(Path(found).parent) == folder else f"{folder}{os.pathsep}{path}"
 
     def _fetch_junit(self, group: Group, folder: Path) -> None:
         """Copy the report that the command wrote; what is not there shows by its absence."""

@@ -43,10 +43,14 @@ Ask = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The facts of the node, as they go into preflight.json, and what is wrong with it, empty where nothing is."""
+    """The facts of the node, as they go into preflight.json, and what is wrong with it, empty where nothing is.
+
+    `gpus` is how many GPUs there are to be used; none where nobody looked.
+    """
 
     facts: Mapping[str, Any]
     problems: tuple[str, ...]
+    gpus: int = 0
 
 
 def look(device: str, slots: int, env: Mapping[str, str], ask: Ask | None = None) -> Preflight:
@@ -57,9 +61,11 @@ def look(device: str, slots: int, env: Mapping[str, str], ask: Ask | None = None
         return Preflight(facts | {"fingerprint": fingerprint(facts), "problems": []}, ())
     gpu_facts, problems = _gpus(ask or _ask)
     facts |= gpu_facts
-    problems += check_gpus(facts, device, slots, env.get("CUDA_VISIBLE_DEVICES"))
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    problems += check_gpus(facts, device, slots, visible)
     named = tuple(f"node {facts['node']}: {problem}" for problem in problems)
-    return Preflight(facts | {"fingerprint": fingerprint(facts), "problems": list(named)}, named)
+    facts |= {"fingerprint": fingerprint(facts), "problems": list(named)}
+    return Preflight(facts, named, len(_chosen(facts, visible)))
 
 
 def check_gpus(facts: Mapping[str, Any], device: str, slots: int, visible: str | None) -> list[str]:
@@ -68,10 +74,9 @@ def check_gpus(facts: Mapping[str, Any], device: str, slots: int, visible: str |
     `visible` is CUDA_VISIBLE_DEVICES: with it only the GPUs that it names count, and it must name all of them by
     index or UUID.
     """
-    gpus = facts.get("gpus")
-    if not isinstance(gpus, list):
+    if not isinstance(facts.get("gpus"), list):
         return []  # why there are none is a problem already
-    chosen = gpus if visible is None else [gpu for gpu in gpus if {gpu["index"], gpu["uuid"]} & _names(visible)]
+    chosen = _chosen(facts, visible)
     kind = _GPU_NAMES[device]
     problems = [f"GPU {gpu['index']} is {gpu['name']!r}, not an {kind}" for gpu in chosen if kind not in gpu["name"]]
     if len(chosen) != slots:
@@ -115,9 +120,14 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _machine() -> dict[str, Any]:
-    from importlib.metadata import version  # noqa: PLC0415 - importing it costs more than the rest of this module
+def _chosen(facts: Mapping[str, Any], visible: str | None) -> list[Mapping[str, Any]]:
+    gpus = facts.get("gpus")
+    if not isinstance(gpus, list):
+        return []
+    return gpus if visible is None else [gpu for gpu in gpus if {gpu["index"], gpu["uuid"]} & _names(visible)]
 
+
+def _machine() -> dict[str, Any]:
     return {
         "node": platform.node(),
         "kernel": platform.release(),
@@ -125,8 +135,18 @@ def _machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
-        "torch": version("torch"),
+        "torch": _torch(),
     }
+
+
+def _torch() -> str | None:
+    """None where it is not installed: a qualification of another repository may not need it."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs more than all else in here
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return None
 
 
 def _cpu_name() -> str:

@@ -12,13 +12,14 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
 from harness.documents import Place, read_json, write_json
 from harness.errors import InputError
 from harness.group_run import Group, GroupRun, QualifyJob
+from harness.nvml import GpuProcess, open_nvml
 from harness.outcome import INFRASTRUCTURE_EXIT_CODE
 from harness.preflight import busy_gpus, look
 from harness.source_files import unpack
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
         os.environ,
         check=lambda: look(job.device, job.slots, os.environ),
         idle=lambda: () if job.device == "cpu" else busy_gpus(),
+        gpu_processes=who_is_on_gpus(),
     )
     try:
         job.evidence.mkdir(parents=True, exist_ok=True)
@@ -94,6 +96,20 @@ def read_plan(options: argparse.Namespace) -> QualifyJob:
     )
 
 
+def who_is_on_gpus() -> Callable[[], Collection[GpuProcess]] | None:
+    """What asks NVML; None where this node has none. One that does not work raises at each question."""
+    try:
+        nvml = open_nvml()
+    except OSError as error:
+        problem = str(error)
+
+        def broken() -> Collection[GpuProcess]:
+            raise OSError(problem)
+
+        return broken
+    return None if nvml is None else nvml.processes
+
+
 def installed_packages() -> dict[str, str]:
     """Name -> version of every distribution that this Python sees."""
     found = {each.metadata["Name"]: each.version for each in distributions() if each.metadata["Name"]}
@@ -101,7 +117,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def _group(place: Place) -> Group:
-    fields = place.fields(("name", "command", "timeout_s", "report"), ("env", "needs", "junit"))
+    fields = place.fields(("name", "command", "timeout_s", "report"), ("env", "needs", "junit", "gpus"))
     name, report = fields["name"].text(), fields["report"].text()
     if not _NAME.fullmatch(name):
         raise fields["name"].error(f"must be lower-case letters, digits and '-', is {name!r}")
@@ -121,6 +137,7 @@ def _group(place: Place) -> Group:
         needs=tuple(item.text() for item in fields["needs"].items()) if "needs" in fields else (),
         report=report,
         junit=junit,
+        gpus=fields["gpus"].integer(0) if "gpus" in fields else 0,
     )
 
 

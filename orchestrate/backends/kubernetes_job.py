@@ -18,6 +18,7 @@ from orchestrate.render.archive import HarnessArchive
 from orchestrate.render.image import parse_image
 from orchestrate.render.kubernetes import QUEUE_LABEL
 from orchestrate.render.ownership import PREFIX
+from orchestrate.render.qualification import QualificationFiles
 from orchestrate.render.rendered import Rendered, render
 from orchestrate.render.request import Accelerators, Corpus, RenderRequest, Toleration
 from orchestrate.render.templates import Backend
@@ -143,7 +144,8 @@ def wanted(
     The same arguments give the same bytes.
 
     Raises:
-        UsageError: an option does not fit its field, or the deadline leaves no time for the cells.
+        UsageError: an option does not fit its field, the deadline leaves no time for the cells, or the source of a
+            qualification is too large for ConfigMaps.
         UnsatisfiableError: a corpus that is on this machine alone.
     """
     accelerators = accelerators_of(request, settings)
@@ -180,6 +182,7 @@ def wanted(
         queue=settings.get("queue"),
         priority_class=settings.get("priority_class"),
         sink=settings.get("sink"),
+        qualification=_qualification(request, settings),
     )
     rendered = render(Backend.K8S, made, archive=archive)
     documents = [document.tree["metadata"]["name"] for document in rendered.documents]
@@ -253,6 +256,12 @@ def _corpus(request: Request, settings: Mapping[str, Any]) -> Corpus | None:
             remedy="put it on a claim and give --corpus pvc:CLAIM/PATH with --corpus-sha256",
         )
     return None
+
+
+def _qualification(request: Request, settings: Mapping[str, Any]) -> QualificationFiles | None:
+    if request.groups is None or request.archive is None:
+        return None
+    return QualificationFiles(request.groups, request.archive, settings.get("source_claim"))
 
 
 def _pairs(selector: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:

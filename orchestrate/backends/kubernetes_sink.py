@@ -18,7 +18,7 @@ from orchestrate.backends.kubernetes_evidence import Container, EvidenceError
 from orchestrate.backends.kubernetes_job import Wanted, digest_of
 from orchestrate.backends.kubernetes_watch import Watch
 from orchestrate.render.document import clone
-from orchestrate.render.kubernetes import GPU_RESOURCE, QUEUE_LABEL, SINK_MOUNT, sink_claim
+from orchestrate.render.kubernetes import GPU_RESOURCE, QUEUE_LABEL, SINK_MOUNT, claim_and_folder
 from orchestrate.render.text import dns_label
 
 __all__ = ["Sealed", "reader_job", "take_from_sink"]
@@ -79,7 +79,7 @@ def reader_job(job: Mapping[str, Any], sink: str) -> Object:
     pod = spec["template"]["spec"]
     pod.pop("priorityClassName", None)
     pod["terminationGracePeriodSeconds"] = 1
-    claim, _ = sink_claim(sink)
+    claim, _ = claim_and_folder("--sink", sink)
     pod["volumes"] = [{"name": "sink", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
     container = pod["containers"][0]
     container["command"] = ["/bin/sh", "-c", f"sleep {_LIFE_S} & trap 'exit 0' TERM; wait"]
@@ -90,7 +90,7 @@ def reader_job(job: Mapping[str, Any], sink: str) -> Object:
 
 
 def _folder(sink: str) -> str:
-    _, folder = sink_claim(sink)
+    _, folder = claim_and_folder("--sink", sink)
     return f"{SINK_MOUNT}/{folder}" if folder else SINK_MOUNT
 
 

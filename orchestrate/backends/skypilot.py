@@ -143,7 +143,10 @@ class SkyPilotBackend:
         rendered = self._render(request)
         wait_s = min(budget_s, self._settings.provision_timeout_s)
         launching = Launching(self._calls, self._known, self._login, self._asked, self._clock)
-        job, _ = launching.launch(rendered.documents[0].tree, wait_s=wait_s, budget_s=budget_s, pause=pause)
+        upload_bytes = 0 if request.archive is None else request.archive.stat().st_size
+        job, _ = launching.launch(
+            rendered.documents[0].tree, wait_s=wait_s, budget_s=budget_s, pause=pause, upload_bytes=upload_bytes
+        )
         read = read_caps(self._calls, self._known, self._login)
         resources = [Resource("sky-cluster", self._known.cluster), Resource("sky-job", str(job))]
         resources += [Resource("slurm-job", each) for each in read.slurm_jobs]

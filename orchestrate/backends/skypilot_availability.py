@@ -66,6 +66,8 @@ def summed(counts: Sequence[GpuCount], settings: SkySettings, login: SlurmLogin 
 def check_fits(counts: Sequence[GpuCount], settings: SkySettings, asked: Asked) -> None:
     """Raise `UnsatisfiableError` where no node has, or ever frees, as many GPUs of that kind."""
     kind, wanted = settings.accelerators.kind, settings.accelerators.count
+    if not wanted:
+        return
     ours = [each.total for each in counts if _same(each.kind, kind)]
     if not ours:
         there = ", ".join(sorted({each.kind for each in counts})) or "no GPU at all"

@@ -20,6 +20,9 @@ __all__ = ["Launching"]
 LAUNCH_CALL_S = 120.0
 """Until the server has taken the request: harness and corpus are uploaded to a remote one first."""
 
+UPLOAD_BYTES_PER_S = 4 << 20
+"""A source that travels is given time for no more than this beside."""
+
 SETUP_S = 900.0
 """From the grant to a node that runs SkyPilot's runtime."""
 
@@ -40,16 +43,21 @@ class Launching:
     _looked: bool = field(default=False)
     _waits_for: str | None = field(default=None)
 
-    def launch(self, tree: Mapping[str, Any], *, wait_s: float, budget_s: float, pause: Pause) -> tuple[int, Any]:
+    def launch(
+        self, tree: Mapping[str, Any], *, wait_s: float, budget_s: float, pause: Pause, upload_bytes: int = 0
+    ) -> tuple[int, Any]:
         """Get the cluster: `wait_s` is how long the GPUs may be waited for, `budget_s` how long all may take.
+
+        `upload_bytes` is the size of a source that travels.
 
         Raises the refusal, as `CapacityError`, `UnsatisfiableError` or `BackendError` with its case.
         """
         began = self.clock()
         sdk, cluster = self.calls.sdk, self.known.cluster
+        call_s = LAUNCH_CALL_S + upload_bytes / UPLOAD_BYTES_PER_S
         try:
             task = self.calls.call("parsing the task", lambda: sdk.parse(tree))
-            request = self.calls.call("launching", lambda: sdk.launch(task, cluster), LAUNCH_CALL_S)
+            request = self.calls.call("launching", lambda: sdk.launch(task, cluster), call_s)
         except BackendError:
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ from orchestrate.cells.cell_set import load_cell_set
 from orchestrate.clock import from_wire
 from orchestrate.errors import UsageError
 from orchestrate.render.image import parse_image
+from orchestrate.render.qualification import QualificationFiles
 from orchestrate.render.rendered import Rendered, render
 from orchestrate.render.request import Accelerators, Corpus, RenderRequest
 from orchestrate.render.templates import Backend as Template
@@ -80,7 +81,10 @@ class SkySettings:
     def render(self, ownership: Ownership, request: Request) -> Rendered:
         """The task of the run, with its caps and marks."""
         environment = request.environment
-        variable = load_cell_set(request.cell_set).group_variable
+        files = None
+        if request.groups is not None and request.archive is not None:
+            files = QualificationFiles(request.groups, request.archive)
+        variable = None if files is not None else load_cell_set(request.cell_set).group_variable
         chosen = None if variable is None else environment.get(variable)
         groups = None if chosen is None else tuple(chosen.replace(",", " ").split())
         return render(
@@ -110,6 +114,7 @@ class SkySettings:
                 workdir=self.workdir,
                 harness_mount=None if self.workdir is not None else str(harness_dir()),
                 python=self.python,
+                qualification=files,
             ),
         )
 

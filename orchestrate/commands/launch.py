@@ -22,6 +22,7 @@ from orchestrate.cells.manifest import load_manifest
 from orchestrate.commands.corpus_choice import ChosenCorpus, choose_corpus
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.provider_options import places_of, provider_options, settings_of
+from orchestrate.commands.provider_values import Needs
 from orchestrate.commands.resuming import chosen_resumption, refuse_beside_resume
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
@@ -133,7 +134,8 @@ def command(
     selection = selected(cell_set, groups, default="smoke")
     deadline_s = PROVIDERS[backend].default_deadline_s if deadline is None else deadline
     chosen = _corpus(backend, selection, corpus, corpus_sha256)
-    settings, places = settings_of(backend, given, selection, deadline_s, chosen.settings), places_of(backend, given)
+    settings = settings_of(backend, given, Needs.of_cells(selection), deadline_s, chosen.settings)
+    places = places_of(backend, given)
     return run_and_tell(
         lambda: Launch(
             runs=CellsPayload(selection, load_manifest(), repeat, schedule, corpora_of(selection.cells, chosen.corpus)),

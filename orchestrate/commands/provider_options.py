@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from orchestrate.cells.cell_set import Selection
 from orchestrate.commands.duration import DURATION
-from orchestrate.commands.provider_values import parse_accelerators, parse_node_selector, parse_tolerations
+from orchestrate.commands.provider_values import Needs, parse_accelerators, parse_node_selector, parse_tolerations
 from orchestrate.commands.saying import say
 from orchestrate.errors import UsageError
 from orchestrate.render.image import parse_image
@@ -37,7 +36,7 @@ IMAGE_OPTION = click.option(
     "--image", metavar="REF", help="Container image, NAME@sha256:DIGEST; a tag is taken with a warning."
 )
 ACCELERATORS_OPTION = click.option(
-    "--accelerators", metavar="KIND:N", help="GPUs of the one node.  [sky, k8s: default: H200:4]"
+    "--accelerators", metavar="KIND:N", help="GPUs of the one node, or none.  [sky, k8s: default: H200:4]"
 )
 CPUS_OPTION = click.option("--cpus", type=click.IntRange(1, 9999), help="CPUs to ask for.")
 MEMORY_OPTION = click.option(
@@ -111,14 +110,14 @@ def provider_options(function: _Function) -> _Function:
 
 
 def settings_of(
-    backend: str, given: Mapping[str, Any], selection: Selection, deadline_s: int, corpus: Mapping[str, str] | None
+    backend: str, given: Mapping[str, Any], needs: Needs, deadline_s: int, corpus: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """`settings` of the plan: what was chosen for the backend, checked, as plain JSON; only what is set is in it.
 
     Args:
         backend: the backend's name.
         given: the values of `provider_options`.
-        selection: the cells, for what they need.
+        needs: what the run needs there.
         deadline_s: the deadline of the run.
         corpus: where the private corpus lies (a claim or a bucket) and its digest; None for one that lies here.
 
@@ -136,10 +135,10 @@ def settings_of(
             )
     if backend not in _REMOTE:
         return {}
-    settings = _settings(backend, given, selection)
+    settings = _settings(backend, given, needs)
     if corpus is not None:
         settings["corpus"] = dict(corpus)
-    _check_as_rendered(settings, given, selection, deadline_s)
+    _check_as_rendered(settings, given, needs, deadline_s)
     return settings
 
 
@@ -171,14 +170,14 @@ def _place(backend: str, name: str) -> dict[str, str]:
     return {"context": context, "namespace": namespace}
 
 
-def _settings(backend: str, given: Mapping[str, Any], selection: Selection) -> dict[str, Any]:
+def _settings(backend: str, given: Mapping[str, Any], needs: Needs) -> dict[str, Any]:
     image = None if given["image"] is None else parse_image(given["image"])
     if image is not None and (warning := image.warning()) is not None:
         say(f"warning: {warning}", err=True)
     labels = parse_node_selector(given["node_selector"])
     tolerations = parse_tolerations(given["toleration"])
     settings = {
-        "accelerators": str(parse_accelerators(given["accelerators"], selection)),
+        "accelerators": str(parse_accelerators(given["accelerators"], needs)),
         "image": None if image is None else image.text,
         "cpus": given["cpus"],
         "memory_gib": given["memory"],
@@ -216,14 +215,12 @@ def _object_name(option: str, name: str | None) -> str | None:
     return name
 
 
-def _check_as_rendered(
-    settings: Mapping[str, Any], given: Mapping[str, Any], selection: Selection, deadline_s: int
-) -> None:
+def _check_as_rendered(settings: Mapping[str, Any], given: Mapping[str, Any], needs: Needs, deadline_s: int) -> None:
     """Refuse now, before anything is made, what rendering would refuse later."""
     RenderRequest(
         run_id="r0",
-        cell_set=selection.cell_set.name,
-        cells=tuple(cell.key for cell in selection.cells),
+        cell_set=needs.name,
+        cells=needs.keys,
         deadline_s=deadline_s,
         reserve_s=0,
         collect_wait_s=0,

@@ -3,36 +3,65 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrate.cells.cell_set import Selection
 from orchestrate.errors import UsageError
+from orchestrate.qualify.group_file import Qualification
 from orchestrate.render.request import Accelerators, Corpus, Toleration
 from orchestrate.render.templates import Backend
 
-__all__ = ["parse_accelerators", "parse_corpus", "parse_node_selector", "parse_tolerations"]
+__all__ = ["Needs", "parse_accelerators", "parse_corpus", "parse_node_selector", "parse_tolerations"]
 
 _GPU_KIND = "H200"
 
 
-def parse_accelerators(text: str | None, selection: Selection) -> Accelerators:
-    """The GPUs to ask for, four H200s where none are named; `UsageError` where the selected cells can not use them.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run needs of the place that it is asked for.
+
+    `what` is the run in words, `keys` its cells or groups, `gpus` the most that are used at a time where `device` is
+    `h200`; `default` is asked for where nobody names accelerators.
+    """
+
+    what: str
+    name: str
+    keys: tuple[str, ...]
+    device: str
+    gpus: int
+    default: Accelerators
+
+    @classmethod
+    def of_cells(cls, selection: Selection) -> Needs:
+        """Those of cells: four H200s unless others are named, also where the ranks run on a CPU."""
+        one = selection.cell_set
+        keys, gpus = tuple(cell.key for cell in selection.cells), max(cell.gpus for cell in selection.cells)
+        return cls(f"cell set {one.name!r}", one.name, keys, one.device, gpus, Accelerators())
+
+    @classmethod
+    def of_groups(cls, qualification: Qualification) -> Needs:
+        """Those of a qualification: the GPUs of its slots, none where its device is a CPU."""
+        device, slots = qualification.device, qualification.slots
+        default = Accelerators(_GPU_KIND, slots) if device == "h200" else Accelerators.parse("none")
+        keys = tuple(group.name for group in qualification.groups)
+        return cls(f"qualification {qualification.name!r}", qualification.name, keys, device, slots, default)
+
+
+def parse_accelerators(text: str | None, needs: Needs) -> Accelerators:
+    """The GPUs to ask for, the default where none are named; `UsageError` where they are not what is needed.
 
     The node refuses a cell that it has too few GPUs for, and one of another kind. Ranks on a CPU need neither.
     """
-    wanted = Accelerators() if text is None else Accelerators.parse(text)
-    one = selection.cell_set
-    if one.device != "h200":
+    wanted = needs.default if text is None else Accelerators.parse(text)
+    if needs.device != "h200":
         return wanted
     if wanted.kind != _GPU_KIND:
+        raise UsageError(f"--accelerators {wanted}: {needs.what} is for {_GPU_KIND} GPUs", remedy=f"give {_GPU_KIND}:N")
+    if wanted.count < needs.gpus:
         raise UsageError(
-            f"--accelerators {wanted}: cell set {one.name!r} is for {_GPU_KIND} GPUs", remedy=f"give {_GPU_KIND}:N"
-        )
-    needed = max(cell.gpus for cell in selection.cells)
-    if wanted.count < needed:
-        raise UsageError(
-            f"--accelerators {wanted}: the largest selected cell of set {one.name!r} takes {needed} GPUs",
-            remedy=f"give at least {wanted.kind}:{needed}",
+            f"--accelerators {wanted}: {needs.what} takes {needs.gpus} GPUs at a time",
+            remedy=f"give at least {wanted.kind}:{needs.gpus}",
         )
     return wanted
 

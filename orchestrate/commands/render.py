@@ -25,6 +25,7 @@ from orchestrate.commands.provider_options import (
     TOLERATION_OPTION,
 )
 from orchestrate.commands.provider_values import (
+    Needs,
     parse_accelerators,
     parse_corpus,
     parse_node_selector,
@@ -118,7 +119,7 @@ def command(
     now = datetime.now(UTC)
     check_race(schedule, repeat)
     selection = selected(cell_set, groups)
-    wanted = parse_accelerators(accelerators, selection)
+    wanted = parse_accelerators(accelerators, Needs.of_cells(selection))
     request = RenderRequest(
         run_id=run_id if run_id is not None else new_run_id(now),
         cell_set=selection.cell_set.name,

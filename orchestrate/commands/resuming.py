@@ -40,9 +40,17 @@ class ChosenRun:
 
 
 def chosen_resumption(run: str, runs_dir: Path, corpus: str | None, corpus_sha256: str | None) -> ChosenRun:
-    """The run that `run` names; `RunNotFoundError` without one, `UsageError` for a wrong or missing corpus."""
+    """The run that `run` names.
+
+    Raises `RunNotFoundError` without one, `UsageError` for a wrong or missing corpus, and for a qualification.
+    """
     directory = find_run(runs_dir, run)
     plan = read_plan(directory)
+    if plan.tree.get("payload") == "groups":
+        raise UsageError(
+            f"run {plan.run_id} is a qualification, and none is gone on with: its groups are evidence of one run",
+            remedy=f"`orchestrate qualify --commit {plan.tree['source']['commit']}` makes a run of its own",
+        )
     return ChosenRun(directory, len(plan.cells), _corpus(plan, corpus, corpus_sha256))
 
 

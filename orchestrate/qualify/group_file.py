@@ -42,7 +42,8 @@ class Report(StrEnum):
 class CommandGroup:
     """One command: an argument list, its added environment, its bound in seconds, and the groups that must pass first.
 
-    `junit` is the file that the command writes, below the source; None for another kind of report.
+    `junit` is the file that the command writes, below the source; None for another kind of report. `gpus` is how many
+    GPUs the node must have for it: with fewer it does not run, and is incomplete.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CommandGroup:
     needs: tuple[str, ...]
     report: Report
     junit: str | None
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Qualification:
                     "needs": list(group.needs),
                     "report": group.report.value,
                     **({} if group.junit is None else {"junit": group.junit}),
+                    **({"gpus": group.gpus} if group.gpus else {}),
                 }
                 for group in self.groups
             ],
@@ -103,6 +106,7 @@ def parse_qualification(text: bytes, file: str) -> Qualification:
     device = top["device"].text()
     if device not in {"cpu", "h200"}:
         raise top["device"].error(f"must be cpu or h200, is {device!r}")
+    slots = _integer(top["slots"], 1, 64) if "slots" in top else 4
     groups: list[CommandGroup] = []
     for place in top["groups"].items():
         group = _group(place)
@@ -113,15 +117,17 @@ def parse_qualification(text: bytes, file: str) -> Qualification:
             if need not in before:
                 known = ", ".join(before) or "none"
                 raise place.error(f"needs[{index}] is {need!r}, which does not come before it (before it: {known})")
+        if group.gpus > (slots if device == "h200" else 0):
+            has = f"{slots} GPUs" if device == "h200" else f"no GPU: its device is {device}"
+            raise place.error(f"needs {group.gpus} GPUs, and this qualification has {has}")
         groups.append(group)
     if not groups:
         raise top["groups"].error("names no group: a qualification of nothing can not pass")
-    slots = _integer(top["slots"], 1, 64) if "slots" in top else 4
     return Qualification(_name(top["name"]), device, slots, tuple(groups))
 
 
 def _group(place: Place) -> CommandGroup:
-    fields = place.fields(("name", "command"), ("env", "timeout", "needs", "report", "junit"))
+    fields = place.fields(("name", "command"), ("env", "timeout", "needs", "report", "junit", "gpus"))
     kinds = [kind.value for kind in Report]
     report = fields["report"].text() if "report" in fields else Report.PYTEST.value
     if report not in kinds:
@@ -137,6 +143,7 @@ def _group(place: Place) -> CommandGroup:
         needs=tuple(_name(item) for item in fields["needs"].items()) if "needs" in fields else (),
         report=Report(report),
         junit=junit,
+        gpus=_integer(fields["gpus"], 1, 64) if "gpus" in fields else 0,
     )
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from orchestrate.errors import UsageError
 from orchestrate.render.image import ImageReference
+from orchestrate.render.qualification import QualificationFiles
 from orchestrate.render.text import require_text
 
 __all__ = ["SCHEDULES", "Accelerators", "Corpus", "RenderRequest", "Toleration"]
@@ -114,7 +115,8 @@ class RenderRequest:
     node: `pvc:CLAIM[/FOLDER]` on Kubernetes. `node_selector` and `tolerations` replace the template's; None keeps
     them, with the GPU product that `accelerators` names. `cell_keys` are the cells to run of those that set and groups
     select; None runs all of them. `slots` is how many GPUs the node must have, or ranks at a time on a CPU; None keeps
-    the template's. `python` is the interpreter on the node, SkyPilot's alone.
+    the template's. `python` is the interpreter on the node, SkyPilot's alone. `qualification` runs command groups on a
+    source of their own instead of cells: then `cells` are the names of the groups.
 
     Raises `UsageError` where a value does not fit its field.
     """
@@ -150,6 +152,7 @@ class RenderRequest:
     queue: str | None = None
     priority_class: str | None = None
     sink: str | None = None
+    qualification: QualificationFiles | None = None
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):  # the node's own rule: it would refuse the run after GPUs were paid for

@@ -1,4 +1,4 @@
-"""A cell set as a SkyPilot task."""
+"""A cell set, or a qualification, as a SkyPilot task."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def _set_paths(tree: Tree, request: RenderRequest) -> None:
         mount = _literal_path("--corpus", request.corpus.location)
         tree.setdefault("file_mounts", {})["~/orchestrate-corpus/tokens"] = mount
 
+    if request.qualification is not None:
+        files = request.qualification
+        for name, file in (("groups.json", files.groups), ("source.tar", files.archive)):
+            mount = _literal_path("the run directory", str(file))
+            tree.setdefault("file_mounts", {})[f"~/orchestrate-source/{name}"] = mount
+
 
 def _literal_path(option: str, path: str) -> str:
     """`path`, if SkyPilot takes it literally: in paths it replaces `$NAME` and `${NAME}` by the task's envs."""
@@ -76,15 +82,8 @@ def _set_resources(resources: Tree, request: RenderRequest) -> None:
 
 
 def _set_envs(envs: Tree, request: RenderRequest) -> None:
-    envs["CELL_SET"] = request.cell_set
-    if request.group_variable is not None and request.groups_text is not None:
-        envs[request.group_variable] = request.groups_text
-    if request.cell_keys is not None:
-        envs["CELL_KEYS"] = " ".join(request.cell_keys)
+    _set_payload(envs, request)
     envs["RUN_ID"] = request.run_id
-    envs["REPEAT"] = str(request.repeat)
-    if request.schedule != "fixed":
-        envs["SCHEDULE"] = request.schedule
     if request.slots is not None:
         envs["PROCS"] = str(request.slots)
     envs["JOB_LIMIT_S"] = str(request.job_limit_s)
@@ -93,6 +92,25 @@ def _set_envs(envs: Tree, request: RenderRequest) -> None:
     envs["EVIDENCE_DIR"] = f"evidence/{resource_name(request)}"
     if request.corpus is not None and request.corpus.sha256 is not None:
         envs["CORPUS_SHA256"] = request.corpus.sha256
+
+
+def _set_payload(envs: Tree, request: RenderRequest) -> None:
+    """What to run: cells, or command groups, which must not see the environment of cells."""
+    files = request.qualification
+    if files is not None:
+        for name in ("CELL_SET", "REPEAT"):
+            envs.pop(name, None)
+        envs["GROUPS_SHA256"] = files.groups_sha256
+        envs["SOURCE_SHA256"] = files.archive_sha256
+        return
+    envs["CELL_SET"] = request.cell_set
+    if request.group_variable is not None and request.groups_text is not None:
+        envs[request.group_variable] = request.groups_text
+    if request.cell_keys is not None:
+        envs["CELL_KEYS"] = " ".join(request.cell_keys)
+    envs["REPEAT"] = str(request.repeat)
+    if request.schedule != "fixed":
+        envs["SCHEDULE"] = request.schedule
 
 
 def _set_caps(config: Tree, request: RenderRequest) -> None:

@@ -31,12 +31,12 @@ STAGE_S = 240
 
 
 class Launched:
-    """One `orchestrate launch` in a process of its own."""
+    """One `orchestrate launch`, or another command of a run, in a process of its own."""
 
-    def __init__(self, bed, folder, arguments):
+    def __init__(self, bed, folder, arguments, command="launch"):
         self.bed, self.runs_dir = bed, folder / "runs"
         self.err = folder / "launch.err"
-        command = [sys.executable, "-m", "orchestrate", "launch", "--backend", "sky", "--infra", "slurm/bed",
+        command = [sys.executable, "-m", "orchestrate", command, "--backend", "sky", "--infra", "slurm/bed",
                    "--accelerators", "H200:4", "--deadline", "30m", "--json",
                    "--runs-dir", str(self.runs_dir)]  # fmt: skip
         with self.err.open("wb") as err:
@@ -186,7 +186,7 @@ def launch(bed, tmp_path):
     """`launch(*arguments, behaviour=...)`: with a behaviour, a stand-in for the harness does that."""
     made = []
 
-    def start(*arguments, behaviour=None):
+    def start(*arguments, behaviour=None, command="launch"):
         folder = tmp_path / f"launch{len(made)}"
         folder.mkdir()
         if behaviour is not None:
@@ -194,7 +194,7 @@ def launch(bed, tmp_path):
             shutil.copytree(STAND_IN, workdir, ignore=shutil.ignore_patterns("__pycache__"))
             (workdir / "harness" / "behaviour").write_text(behaviour)
             arguments = (*arguments, "--workdir", str(workdir), "--python", str(bed.folder / "bin/python-stand-in"))
-        made.append(Launched(bed, folder, arguments))
+        made.append(Launched(bed, folder, arguments, command))
         return made[-1]
 
     yield start

@@ -1,6 +1,11 @@
 """Whole runs on a real Slurm: the part of the matrix that every check of the project runs."""
 
+import json
+import subprocess
+
 import pytest
+
+from orchestrate.receipts.verify import verify_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -20,6 +25,39 @@ def test_the_smoke_set_holds_h200s_runs_on_cpu_and_says_both(bed, launch):
     assert run.receipts("census")["path"] == "direct"
     closure = run.receipts("closure")
     assert closure["gpu_hours_actual"] > 0
+    assert bed.folders_left() == []
+    assert bed.records_left() == []
+
+
+QUALIFICATION = """\
+schema: orchestrate.qualification/1
+name: foreign
+device: cpu
+groups:
+  - {name: unit, command: python3 -m pytest -q -p no:cacheprovider t, timeout: 3m}
+  - {name: bad, command: [bash, -c, 'test -f t/test_x.py && exit 1'], report: exit-code, timeout: 1m}
+"""
+
+
+def test_a_foreign_repository_is_qualified_without_a_gpu_and_a_failing_group_is_red(bed, launch, tmp_path):
+    repository = tmp_path / "foreign"
+    (repository / "t").mkdir(parents=True)
+    (repository / "t" / "test_x.py").write_text("def test_a(): pass\n")
+    (repository / "qualification.yaml").write_text(QUALIFICATION)
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    options = ("--repo", str(repository), "--accelerators", "none", "--python", bed.python_with_torch())
+    run = launch(*options, command="qualify")
+    answer = run.answer()
+    assert (answer["verdict"], answer["exit_code"]) == ("failed", 1), run.err.read_text()
+    assert answer["cells"] == {"expected": 2, "complete": 1}
+    assert (answer["accelerators"], answer["teardown"]["confirmed"]) == ("none", True)
+    path = run.runs_dir / run.run_id
+    assert verify_run(path).holds
+    node = json.loads((path / "evidence" / "node.json").read_text())
+    assert [group["status"] for group in node["cells"]] == ["complete", "failed"]
+    assert run.receipts("closure")["gpu_hours_actual"] == 0
     assert bed.folders_left() == []
     assert bed.records_left() == []
 

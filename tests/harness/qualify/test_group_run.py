@@ -1,6 +1,9 @@
+import json
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 PY = sys.executable
 
@@ -173,3 +176,18 @@ def test_a_junit_file_that_the_command_writes_comes_home(qualify):
     assert node.wait() == 0
     assert (node.evidence / "groups/unit/junit.xml").read_text() == "<testsuite/>\n"
     assert not (node.evidence / "groups/linked/junit.xml").exists()
+
+
+def test_a_group_that_needs_more_gpus_than_the_node_has_does_not_run_and_is_no_pass(tmp_path):
+    (tmp_path / "source").mkdir()
+    command = [PY, Path(__file__).with_name("two_gpus.py"), tmp_path / "source", tmp_path / "evidence"]
+    assert subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 4  # incomplete
+    two, four = json.loads((tmp_path / "evidence" / "node.json").read_text())["cells"]
+    assert (two["status"], four["status"], four["started_at"]) == ("complete", "unsettled", None)
+    assert four["reason"] == "it needs 4 GPUs, and the node has 2 for it"
+
+
+def test_python_is_the_interpreter_that_the_node_runs_under(qualify):
+    node = qualify({"name": "which", "command": ["python", "-c", "import sys; print(sys.executable)"]})
+    assert node.wait() == 0
+    assert (node.evidence / "groups/which/output.log").read_text().strip() == PY

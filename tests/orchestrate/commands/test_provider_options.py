@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from orchestrate.cells.cell_set import select
 from orchestrate.commands.provider_options import places_of, provider_options, settings_of
+from orchestrate.commands.provider_values import Needs
 from orchestrate.errors import UsageError
 
 PINNED = "registry.example/harness@sha256:" + "0" * 64
@@ -25,7 +26,7 @@ def given(*arguments):
 
 
 def settings(backend, *arguments, cell_set="main", deadline_s=3600, corpus=None):
-    return settings_of(backend, given(*arguments), select(cell_set, None, {}), deadline_s, corpus)
+    return settings_of(backend, given(*arguments), Needs.of_cells(select(cell_set, None, {})), deadline_s, corpus)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrate.commands import qualify as qualifying
+from orchestrate.errors import UsageError
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import verify_record, verify_run
+from orchestrate.render import qualification
 from orchestrate.report.html import render_page
 
 pytestmark = [
@@ -32,8 +35,7 @@ def git(repository, *arguments):
     subprocess.run(["git", *arguments], cwd=repository, env=env, capture_output=True, check=True)
 
 
-def qualify(folder, groups, tests, *options):
-    """Exit code, answer and run directory of a qualification of a new repository."""
+def new_repository(folder, groups, tests):
     repository = folder / "repository"
     (repository / "t").mkdir(parents=True)
     git(repository, "init", "-q", "-b", "main")
@@ -43,6 +45,12 @@ def qualify(folder, groups, tests, *options):
     (repository / "t/test_x.py").write_text(tests)
     git(repository, "add", "-A")
     git(repository, "commit", "-q", "-m", "x")
+    return repository
+
+
+def qualify(folder, groups, tests, *options):
+    """Exit code, answer and run directory of a qualification of a new repository."""
+    repository = new_repository(folder, groups, tests)
     (repository / "t/test_x.py").write_text("def test_of_the_working_tree(): assert False\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ORCHESTRATE_"))}
     done = subprocess.run(
@@ -136,3 +144,21 @@ def test_the_page_has_the_groups_with_counts_and_every_skip_with_its_reason(pass
     for words in ('id="groups"', "1 passed, 1 skipped", "no GPU here", "no tests, its exit code decides", "none left"):
         assert words in page
     assert 'id="cells"' not in page
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--backend", "k8s"], "more than 100 gzipped"),
+        (["--backend", "k8s", "--source-claim", "sources"], "names no volume claim"),
+        (["--backend", "sky", "--source-claim", "pvc:sources"], "means nothing to the backend sky"),
+        (["--backend", "local", "--image", "a"], "means nothing to the backend local"),
+    ],
+)
+def test_what_can_not_travel_is_refused_before_anything_is_made(tmp_path, monkeypatch, options, why):
+    monkeypatch.setattr(qualification, "MAX_SOURCE_BYTES", 100)
+    repository = new_repository(tmp_path, UNIT, GOOD)
+    arguments = ["--repo", str(repository), "--runs-dir", str(tmp_path / "runs"), *options]
+    with pytest.raises(UsageError, match=why):
+        qualifying.command.main(args=arguments, standalone_mode=False)
+    assert not (tmp_path / "runs").exists()

@@ -73,3 +73,17 @@ def test_no_group_is_not_a_qualification():
 def test_garbage_is_an_error_of_the_file_and_nothing_else(data):
     with pytest.raises(UsageError):
         parse_qualification(data, "q.yaml")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "why"),
+    [
+        ("cpu", "1", "needs 1 GPUs, and this qualification has no GPU: its device is cpu"),
+        ("h200", "5", "needs 5 GPUs, and this qualification has 4 GPUs"),
+        ("h200", "0", "must be an integer from 1 to 64"),
+    ],
+)
+def test_a_group_can_not_need_gpus_that_are_not_asked_for(device, gpus, why):
+    text = f"schema: orchestrate.qualification/1\nname: a\ndevice: {device}\ngroups:\n"
+    with pytest.raises(UsageError, match=why):
+        parse_qualification(f"{text}  - {{name: b, command: 'true', gpus: {gpus}}}\n".encode(), "q.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -87,10 +88,10 @@ def test_a_payload_that_ignores_sigterm_ends_anyway(tmp_path, python):
 def job_script(tmp_path):
     """The script of the Job, with the pod's folders moved under `tmp_path`."""
     script = load_template(Backend.K8S)["spec"]["template"]["spec"]["containers"][0]["command"][-1]
-    for folder in ("harness", "tmp"):
+    for folder in ("harness", "tmp", "source"):
         (tmp_path / folder).mkdir(exist_ok=True)
-    script, moved = re.subn(r"(?<= )/(?=(?:harness|tmp)(?:[/\s]|$))", f"{tmp_path}/", script, flags=re.MULTILINE)
-    assert moved == 5
+    script, moved = re.subn(r"(?<= )/(?=(?:harness|tmp|source)(?:[/\s]|$))", f"{tmp_path}/", script, flags=re.MULTILINE)
+    assert moved == 12
     return script
 
 
@@ -135,6 +136,66 @@ def test_a_job_whose_harness_is_not_the_one_named_runs_nothing(tmp_path, python)
     assert "did not arrive whole" in answer.stderr
     assert not (tmp_path / "called").exists()
     assert not (tmp_path / "tmp" / "harness").exists()
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The files of a qualification as ConfigMaps and as a claim have them, and the variables that name them."""
+    tar, groups = b"a tar" * 1000, b"{}"
+    (tmp_path / "source").mkdir()
+    packed = gzip.compress(tar)
+    for index, chunk in enumerate((packed[:20], packed[20:])):
+        (tmp_path / "source" / f"source.tar.gz.{index:03d}").write_bytes(chunk)
+    (tmp_path / "source" / "groups.json").write_bytes(groups)
+    (tmp_path / "on-claim.tar").write_bytes(tar)
+    digests = {"SOURCE_SHA256": hashlib.sha256(tar).hexdigest(), "GROUPS_SHA256": hashlib.sha256(groups).hexdigest()}
+    return digests | {"SOURCE_BYTES": str(len(tar))}
+
+
+@pytest.mark.parametrize("where", ["in ConfigMaps", "on a claim"])
+def test_a_job_of_a_qualification_runs_its_groups_on_the_source_that_was_named(tmp_path, python, called, source, where):
+    claim = {"SOURCE_FILE": f"{tmp_path}/on-claim.tar"} if where == "on a claim" else {}
+    answer = run_job(tmp_path, python(), **source, **claim)
+    assert answer.returncode == 7, answer.stderr
+    files = ["--plan", f"{tmp_path}/source/groups.json", "--archive", f"{tmp_path}/tmp/source.tar"]
+    evidence = ["--procs", "4", "--evidence", f"{tmp_path}/evidence"]
+    assert called()[2:] == ["-m", "harness", "qualify", *files, "--source", f"{tmp_path}/tmp/source", *evidence]
+    assert (tmp_path / "tmp" / "source.tar").read_bytes() == b"a tar" * 1000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"SOURCE_SHA256": "0" * 64},
+        {"GROUPS_SHA256": "0" * 64},
+        {"SOURCE_BYTES": "100"},
+        {"SOURCE_FILE": "/nowhere.tar"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_job_whose_source_is_another_or_longer_runs_nothing(tmp_path, python, source, wrong):
+    answer = run_job(tmp_path, python(), **source | wrong)
+    assert answer.returncode == 5  # infrastructure
+    assert f"is not the archive {(source | wrong)['SOURCE_SHA256']}" in answer.stderr
+    assert not (tmp_path / "called").exists()
+    assert (tmp_path / "tmp" / "source.tar").stat().st_size <= 5000
+
+
+def test_a_task_of_a_qualification_runs_its_groups_only_on_the_source_that_was_named(tmp_path, python, called, source):
+    folder = tmp_path / "orchestrate-source"
+    folder.mkdir()
+    (tmp_path / "on-claim.tar").rename(folder / "source.tar")
+    (tmp_path / "source" / "groups.json").rename(folder / "groups.json")
+    (tmp_path / "evidence").mkdir()
+    env = sky_env(tmp_path, python(), RUN_ID="x", EVIDENCE_DIR="evidence/one", **source)
+    assert run_sky(tmp_path, env).returncode == 7
+    files = ["--plan", f"{folder}/groups.json", "--archive", f"{folder}/source.tar", "--source", f"{folder}/work"]
+    assert called()[2:] == ["-m", "harness", "qualify", *files, "--procs", "4", "--evidence", "evidence/one"]
+    (tmp_path / "called").unlink()
+    (folder / "source.tar").write_bytes(b"another")
+    answer = run_sky(tmp_path, env)
+    assert (answer.returncode, (tmp_path / "evidence" / "one.exit").read_text()) == (5, "5\n")
+    assert not (tmp_path / "called").exists()
 
 
 def test_a_job_waits_for_its_evidence_to_be_collected_and_no_longer(tmp_path, python):
