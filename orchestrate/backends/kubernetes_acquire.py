@@ -14,7 +14,7 @@ from orchestrate.backends.kubernetes_api import CREATE_S, Api, Kind, Object, nam
 from orchestrate.backends.kubernetes_census import InFlight
 from orchestrate.backends.kubernetes_client import ApiError
 from orchestrate.backends.kubernetes_job import Wanted, owned_by
-from orchestrate.backends.kubernetes_preflight import case_of, refused
+from orchestrate.backends.kubernetes_preflight import refused, refused_by
 from orchestrate.backends.kubernetes_watch import Watch
 from orchestrate.backends.protocol import Fact
 from orchestrate.capacity.kubernetes import refusal
@@ -66,7 +66,7 @@ class Creation:
                 found = self._adopt(kind, name_of(body), error)
                 if found is None:
                     if window.left() <= 0 or not (error.is_transient or error.status == 409):
-                        raise refused(case_of(error, self.chosen.asked, self.chosen.names.where)) from error
+                        raise refused_by(error, self.chosen.asked, self.chosen.names.where) from error
                     self.pause(min(error.retry_after_s or 1.0, max(0.1, window.left())))
                     continue
                 made = found
@@ -134,7 +134,7 @@ class Start:
                 seen = self._look()
             except ApiError as error:
                 if over or not error.is_transient:
-                    raise refused(case_of(error, self.asked, self.where)) from error
+                    raise refused_by(error, self.asked, self.where) from error
             else:
                 case = None if started(seen) else refusal(
                     seen,

@@ -7,14 +7,16 @@ is made, because its models take most of a second. Objects are the API's own JSO
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from orchestrate.errors import UnsatisfiableError
+from orchestrate.errors import BackendError, UnsatisfiableError
 
 __all__ = ["NO_ANSWER", "ApiError", "ClientTransport", "Exit", "Transport", "connect"]
 
@@ -23,6 +25,10 @@ NO_ANSWER = 0
 
 _TRANSIENT = frozenset({NO_ANSWER, 408, 429, 500, 502, 503, 504})
 _CONNECT_S = 5.0
+_CREDENTIALS_S = 60.0
+"""How long the kubeconfig's credential plugin may take; a person may have to press a button."""
+
+_Made = TypeVar("_Made")
 
 
 class ApiError(Exception):
@@ -86,7 +92,8 @@ class Transport(Protocol):
 def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTransport:
     """A connection by the kubeconfig that `environ` names (the client's default for None), or from inside a pod.
 
-    Raises `UnsatisfiableError` when neither says how to reach a cluster. Nothing is asked of the server.
+    Raises `UnsatisfiableError` when neither says how to reach a cluster, plain `BackendError` when the kubeconfig's
+    credential plugin fails or does not end. Nothing is asked of the server.
     """
     from kubernetes import client, config  # noqa: PLC0415  # most of a second, and only this backend needs it
     from urllib3 import Retry  # noqa: PLC0415  # comes with the client
@@ -95,12 +102,20 @@ def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTra
     configuration = client.Configuration()
     configuration.retries = Retry(total=False)  # what may be repeated is decided here, not in the pool
     file = None if environ is None else environ.get("KUBECONFIG") or None
-    try:
-        contexts, active = config.list_kube_config_contexts(config_file=file)
+
+    def load() -> Any:
+        contexts = config.list_kube_config_contexts(config_file=file)
         config.load_kube_config(
             config_file=file, context=context, client_configuration=configuration, persist_config=False
         )
-    except (config.ConfigException, OSError, YAMLError) as error:
+        return contexts
+
+    try:
+        with _said_by_the_client() as said:
+            contexts, active = _within(_CREDENTIALS_S, "the kubeconfig's credential plugin", load)
+    except ApiError as error:
+        raise BackendError(error.message, remedy=_BY_HAND) from error
+    except (config.ConfigException, OSError, YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         if context is None:
             try:
                 config.load_incluster_config(client_configuration=configuration)
@@ -112,9 +127,15 @@ def connect(context: str | None, environ: Mapping[str, str] | None) -> ClientTra
             f"no Kubernetes cluster is configured here: {_words(error)}",
             remedy="point KUBECONFIG at a kubeconfig, and give --context if it has several",
         ) from error
+    if said and not configuration.api_key and not configuration.cert_file:
+        # The client goes on without credentials, and the server would speak of the rights of an unknown person.
+        raise BackendError(f"the kubeconfig's credential plugin failed: {said[-1][:300]}", remedy=_BY_HAND)
     chosen = next((each for each in contexts if each["name"] == context), active) or {}
     namespace = (chosen.get("context") or {}).get("namespace") or "default"
     return ClientTransport(configuration, str(chosen.get("name") or ""), namespace)
+
+
+_BY_HAND = "log in again, or run the plugin that the kubeconfig names by hand; `kubectl get pods` has to work here"
 
 
 class ClientTransport:
@@ -131,18 +152,38 @@ class ClientTransport:
 
     def send(self, method: str, path: str, query: Mapping[str, str], body: Any, timeout_s: float) -> str:
         """One request, never repeated."""
+        end = time.monotonic() + timeout_s
+        headers, said = _within(timeout_s, "the kubeconfig's credential plugin", self._headers)
+        left = max(0.1, end - time.monotonic())
+        try:
+            if method == "POST":  # left alone after its time it might still create something
+                return self._send(method, path, query, body, headers, left)
+            return _within(left + _GRACE_S, "an answer", lambda: self._send(method, path, query, body, headers, left))
+        except ApiError as error:
+            if error.status == _UNAUTHORIZED and said:
+                raise ApiError(error.status, error.reason, f"{error.message}; {said[-1][:300]}") from error
+            raise
+
+    def _headers(self) -> tuple[dict[str, str], list[str]]:
+        """The headers of a request, with a fresh token where the old one has expired; and what was said about that."""
+        headers = {"Accept": "application/json", "Content-Type": "application/json", **self._api.default_headers}
+        with _said_by_the_client() as said:
+            self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        return headers, said
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, headers: dict[str, str], timeout_s: float
+    ) -> str:
         from kubernetes.client import ApiException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         try:
-            self._api.call_api(
-                path,
+            answer = self._api.request(
                 method,
+                f"{self.server}{path}",
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json"},
+                headers=headers,
                 body=body,
-                auth_settings=["BearerToken"],
-                response_type=None,
                 _request_timeout=(min(_CONNECT_S, timeout_s), timeout_s),
             )
         except ApiException as error:
@@ -151,7 +192,7 @@ class ClientTransport:
             return bytes(error.object).decode("utf-8", "replace")
         except (HTTPError, OSError) as error:
             raise ApiError(NO_ANSWER, type(error).__name__, _words(error)) from error
-        return str(self._api.last_response.data)
+        return str(answer.data)
 
     def run(
         self,
@@ -162,24 +203,10 @@ class ClientTransport:
         write: Callable[[bytes], None],
         timeout_s: float,
     ) -> Exit:
-        """One command over a websocket, in a thread: the library connects without any limit of its own."""
-        box: list[Exit | BaseException] = []
+        """One command over a websocket; the library connects without any limit of its own."""
         end = time.monotonic() + timeout_s
-
-        def work() -> None:
-            try:
-                box.append(self._run(namespace, pod, container, command, write, end))
-            except BaseException as error:  # noqa: BLE001  # handed to the caller's thread
-                box.append(error)
-
-        thread = threading.Thread(target=work, name="exec", daemon=True)
-        thread.start()
-        thread.join(timeout_s + 0.5)
-        if not box:
-            raise ApiError(NO_ANSWER, "Timeout", f"a command in pod {pod} did not end within {timeout_s:g}s")
-        if isinstance(box[0], BaseException):
-            raise box[0]
-        return box[0]
+        work = lambda: self._run(namespace, pod, container, command, write, end)  # noqa: E731
+        return _within(timeout_s + _GRACE_S, f"a command in pod {pod}", work)
 
     def _run(
         self,
@@ -217,6 +244,41 @@ class ClientTransport:
             connection.close()
 
 
+@contextmanager
+def _said_by_the_client() -> Iterator[list[str]]:
+    """What the client tells its log alone: that a credential plugin failed."""
+    said: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: said.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield said
+    finally:
+        root.removeHandler(handler)
+
+
+def _within(seconds: float, what: str, work: Callable[[], _Made]) -> _Made:
+    """`work()` in a thread, left alone when the time is over: a plugin, or an answer that trickles, has no limit."""
+    made: list[_Made] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:  # noqa: BLE001  # handed to the caller's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not made:
+        raise ApiError(NO_ANSWER, "Timeout", f"{what} did not end within {seconds:g}s")
+    return made[0]
+
+
 def _read_channels(socket: Any, write: Callable[[bytes], None], end: float, pod: str) -> Exit:
     """Read frames until the server closes.
 
@@ -250,6 +312,8 @@ def _read_channels(socket: Any, write: Callable[[bytes], None], end: float, pod:
     return Exit(_exit_code(bytes(status), pod), stderr.decode("utf-8", "replace"))
 
 
+_GRACE_S = 0.5
+_UNAUTHORIZED = 401
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _STDERR_BYTES = 1 << 16
 
@@ -273,7 +337,7 @@ def _exit_code(status: bytes, pod: str) -> int:
 def _refusal(error: Any) -> ApiError:
     """The client's exception as ours. A failed websocket handshake tells its status only in its text."""
     status = int(error.status or 0)
-    reason, message = str(error.reason or ""), ""
+    reason, message = " ".join(str(error.reason or "").split()), ""
     handshake = re.search(r"Handshake status (\d{3}) ([^-\n]*)", reason)
     if not status and handshake:
         status, reason, message = int(handshake[1]), handshake[2].strip(), reason[:500]
@@ -285,11 +349,11 @@ def _refusal(error: Any) -> ApiError:
         reason, message = str(tree.get("reason") or reason), str(tree.get("message") or message)
     headers = {str(name).lower(): value for name, value in dict(error.headers or {}).items()}
     try:
-        retry_after = float(headers["retry-after"])
+        retry_after = min(max(0.0, float(headers["retry-after"])), 86400.0)
     except (KeyError, ValueError):
         retry_after = None
     if not status:
-        return ApiError(NO_ANSWER, "Stream" if not message else "Tls", reason[:300])
+        return ApiError(NO_ANSWER, "Tls" if "SSL" in reason else "Stream", reason[:300])
     return ApiError(status, reason, (message or reason)[:1000], retry_after)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrate.backends.kubernetes_api import Api, Budget, Object
@@ -16,7 +17,7 @@ from orchestrate.clock import to_wire, utc_now
 from orchestrate.errors import BackendError, CapacityError, UnsatisfiableError
 from orchestrate.verdict import Verdict
 
-__all__ = ["NEEDED_RIGHTS", "Rights", "Site", "case_of", "look_around", "refused"]
+__all__ = ["NEEDED_RIGHTS", "Rights", "Site", "look_around", "refused", "refused_by"]
 
 NEEDED_RIGHTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("batch", "jobs", ("create", "get", "list", "delete")),
@@ -34,6 +35,10 @@ A command over a websocket is a GET; from 1.35 on the server asks for `create` a
 _PREFLIGHT_S = 60.0
 _LIST_S = 20.0
 _EXEC_NEEDS_CREATE = 35
+_UNAUTHORIZED = 401
+
+_Never = Callable[[Reason, str, str], UnsatisfiableError]
+"""Makes the error of a reason, in words, with its remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,13 @@ def look_around(api: Api, job: Object, *, namespace: str, queue: str | None, ask
     """
     where = f"{api.transport.context or 'in-cluster'}/{namespace}"
     budget = api.budget(_PREFLIGHT_S)
+    never = partial(_never, asked, where)
     try:
         version = api.get("/version", budget)
-        uid = _namespace(api, namespace, budget)
-        _check_rights(api, namespace, str(version.get("minor") or ""), budget)
+        uid = _namespace(api, namespace, budget, never)
+        _check_rights(api, namespace, str(version.get("minor") or ""), budget, never)
         if queue is not None:
-            _check_queue(api, namespace, queue, budget)
+            _check_queue(api, namespace, queue, budget, never)
         rights = Rights(
             nodes=api.may("", "list", "nodes", budget),
             foreign_pods=api.may("", "list", "pods", budget),
@@ -79,7 +85,7 @@ def look_around(api: Api, job: Object, *, namespace: str, queue: str | None, ask
             workloads=queue is not None and api.may(namespace, "list", "workloads", budget, group="kueue.x-k8s.io"),
         )
     except ApiError as error:
-        raise refused(case_of(error, asked, where)) from error
+        raise refused_by(error, asked, where) from error
     nodes = _listed(api, "/api/v1/nodes", may=rights.nodes)
     pods = _listed(api, "/api/v1/pods", may=rights.foreign_pods)
     quotas = _listed(api, f"/api/v1/namespaces/{namespace}/resourcequotas", may=rights.quotas)
@@ -123,11 +129,29 @@ _REMEDIES = {
 }
 
 
-def case_of(error: ApiError, asked: Mapping[str, Any], where: str) -> Case:
-    """What the API server's own refusal of a request means."""
+def refused_by(error: ApiError, asked: Mapping[str, Any], where: str) -> BackendError:
+    """The error that the API server's own refusal of a request is raised as."""
     reason, basis = _reason(error)
-    offer = Offer(where, str(asked.get("accelerators")), reason, basis, str(error)[:400], to_wire(utc_now()))
-    return Case(asked=dict(asked), offers=(offer,), retry_after_s=error.retry_after_s)
+    raised = refused(_case(asked, where, reason, str(error), basis, error.retry_after_s))
+    if error.status == _UNAUTHORIZED:
+        raised.remedy = "log in again: the credentials of the kubeconfig are not, or no longer, accepted"
+    return raised
+
+
+def _never(asked: Mapping[str, Any], where: str, reason: Reason, cause: str, remedy: str) -> UnsatisfiableError:
+    return UnsatisfiableError(cause, remedy=remedy, case=_case(asked, where, reason, cause))
+
+
+def _case(
+    asked: Mapping[str, Any],
+    where: str,
+    reason: Reason,
+    detail: str,
+    basis: Basis = Basis.STRUCTURE,
+    retry_after_s: float | None = None,
+) -> Case:
+    offer = Offer(where, str(asked.get("accelerators")), reason, basis, detail[:400], to_wire(utc_now()))
+    return Case(asked=dict(asked), offers=(offer,), retry_after_s=retry_after_s)
 
 
 def _reason(error: ApiError) -> tuple[Reason, Basis]:
@@ -148,7 +172,7 @@ def _listed(api: Api, path: str, *, may: bool) -> tuple[Object, ...] | None:
         return None
 
 
-def _namespace(api: Api, namespace: str, budget: Budget) -> str | None:
+def _namespace(api: Api, namespace: str, budget: Budget, never: _Never) -> str | None:
     """The UID of the namespace; None where we may not read it, and then its absence shows later."""
     try:
         found = api.get(f"/api/v1/namespaces/{namespace}", budget)
@@ -156,19 +180,17 @@ def _namespace(api: Api, namespace: str, budget: Budget) -> str | None:
         if error.status == 403:
             return None
         if error.status == 404:
-            raise UnsatisfiableError(
-                f"there is no namespace {namespace!r} on {api.transport.server}",
-                remedy="give --namespace; `kubectl get namespace` lists them",
-            ) from error
+            cause = f"there is no namespace {namespace!r} on {api.transport.server}"
+            remedy = "give --namespace; `kubectl get namespace` lists them"
+            raise never(Reason.MISCONFIGURED, cause, remedy) from error
         raise
     if (found.get("status") or {}).get("phase") == "Terminating":
-        raise UnsatisfiableError(
-            f"the namespace {namespace!r} is being deleted", remedy="give another --namespace, or make it anew"
-        )
+        remedy = "give another --namespace, or make it anew"
+        raise never(Reason.MISCONFIGURED, f"the namespace {namespace!r} is being deleted", remedy)
     return str(found["metadata"]["uid"])
 
 
-def _check_rights(api: Api, namespace: str, minor: str, budget: Budget) -> None:
+def _check_rights(api: Api, namespace: str, minor: str, budget: Budget, never: _Never) -> None:
     digits = re.match(r"\d+", minor)
     exec_needs_create = digits is None or int(digits[0]) >= _EXEC_NEEDS_CREATE
     missing = [
@@ -179,26 +201,21 @@ def _check_rights(api: Api, namespace: str, minor: str, budget: Budget) -> None:
         and not api.may(namespace, verb, resource, budget, group=group)
     ]
     if missing:
-        raise UnsatisfiableError(
-            f"we have no right in namespace {namespace!r} to: {', '.join(missing)}",
-            remedy="have the Role of docs/kubernetes.md bound to you there",
-        )
+        cause = f"we have no right in namespace {namespace!r} to: {', '.join(missing)}"
+        raise never(Reason.DENIED, cause, _REMEDIES[Reason.DENIED])
 
 
-def _check_queue(api: Api, namespace: str, queue: str, budget: Budget) -> None:
+def _check_queue(api: Api, namespace: str, queue: str, budget: Budget, never: _Never) -> None:
     """A Job that is held for a queue which nobody serves would wait for ever."""
     groups = {group.get("name") for group in api.get("/apis", budget).get("groups") or ()}
     if "kueue.x-k8s.io" not in groups:
-        raise UnsatisfiableError(
-            f"--queue {queue}: this cluster has no Kueue", remedy="leave --queue out, or install Kueue"
-        )
+        remedy = "leave --queue out, or install Kueue"
+        raise never(Reason.MISCONFIGURED, f"--queue {queue}: this cluster has no Kueue", remedy)
     try:
         api.get(f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues/{queue}", budget)
     except ApiError as error:
         if error.status == 404:
-            raise UnsatisfiableError(
-                f"--queue {queue}: namespace {namespace!r} has no such LocalQueue",
-                remedy="`kubectl get localqueue` lists them",
-            ) from error
+            cause = f"--queue {queue}: namespace {namespace!r} has no such LocalQueue"
+            raise never(Reason.MISCONFIGURED, cause, "`kubectl get localqueue` lists them") from error
         if error.status != 403:
             raise

@@ -195,6 +195,8 @@ def test_a_missing_right_is_named_before_anything_is_created(site, faulty):
     with pytest.raises(UnsatisfiableError, match=r"create configmaps, get configmaps, list configmaps") as caught:
         backend.preflight(site.request())
     assert "Role" in caught.value.remedy
+    (offer,) = caught.value.case.offers
+    assert (offer.reason.label, offer.basis.value, offer.where) == ("denied", "structure", "emulated/team")
     assert site.left() == []
 
 
@@ -306,8 +308,11 @@ def test_a_queue_that_nobody_serves_is_refused_before_anything_is_created(site, 
         return json.dumps({"groups": groups}) if path == "/apis" else real(method, path, query, body, timeout_s)
 
     transport.transport.send = send
-    with pytest.raises(UnsatisfiableError, match=words):
+    with pytest.raises(UnsatisfiableError, match=words) as caught:
         backend.preflight(site.request())
+    (offer,) = caught.value.case.offers
+    assert (offer.reason.label, offer.basis.value, offer.where) == ("misconfigured", "structure", "emulated/team")
+    assert caught.value.case.asked["queue"] == "team-a"
     assert site.left() == []
 
 
