@@ -135,6 +135,7 @@ class KubernetesSurveyor:
                 "objects": [[kind.value, name_of(each), uid_of(each)] for kind, each in parts],
             },
             gpus=sum(_gpus(each) for kind, each in parts if kind is Kind.POD),
+            token=token,
         )
 
     def _age_s(self, thing: Object) -> float:

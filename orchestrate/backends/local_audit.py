@@ -189,6 +189,7 @@ class _Owned:
                 "shared_files": [[file.path, file.inode] for file in self.shared_files],
             },
             run_dir=self.run_dir,
+            token=self.token or None,
         )
 
 

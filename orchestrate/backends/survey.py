@@ -22,6 +22,8 @@ class OwnedResources:
             cluster name, Slurm job ids, the token).
         gpus: how many GPUs it holds now, None where we may not see it.
         run_dir: where the owner's lock lies, as far as the marks tell; empty for none.
+        token: the ownership token that it carries, empty where it should and does not; None where the provider keeps
+            none, or only a part of it.
     """
 
     backend: str
@@ -34,6 +36,7 @@ class OwnedResources:
     handle: dict[str, Any] = field(default_factory=dict)
     gpus: int | None = None
     run_dir: str = ""
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

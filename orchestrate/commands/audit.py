@@ -19,7 +19,7 @@ from orchestrate.commands.duration import DURATION
 from orchestrate.commands.recovering import recovery_for
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
-from orchestrate.errors import BackendError
+from orchestrate.errors import BackendError, UnsatisfiableError
 from orchestrate.lifecycle.audit import AuditPlan, apply, plan_audit
 from orchestrate.lifecycle.findings import Action, Filter, Finding
 from orchestrate.report.words import clean, duration
@@ -119,7 +119,8 @@ def _open(
         try:
             surveyors.append(open_surveyor(name, settings, place))
         except BackendError as error:
-            (refused if asked else not_looked).append(f"{name}: {error.cause}")
+            missing = isinstance(error, UnsatisfiableError) and not asked
+            (not_looked if missing else refused).append(f"{name}: {error.cause}")
     return surveyors, refused, not_looked
 
 

@@ -79,7 +79,9 @@ def plan_audit(
             known.add(head.run.run_id)
         seen, untold = _looked_at(head, look) if head.run.run_id == wanted.run_id else ((), ())
         unknown.extend(untold)
-        finding = _about_run(head, tuple(held.pop(head.run.run_id, ())), seen, now)
+        ours, strange = _by_token(head.run, held.pop(head.run.run_id, []))
+        findings.extend(filter(wanted.wants, (_about_stranger(each, now) for each in strange)))
+        finding = _about_run(head, ours, seen, now)
         if finding is not None and wanted.wants(finding):
             findings.append(finding)
             if head.state is RunState.DAMAGED:
@@ -165,6 +167,34 @@ def _about_run(head: RunHead, held: tuple[Held, ...], seen: tuple[str, ...], now
         run=head.run,
         held=held,
         seen=tuple(text for text in seen if text not in chain.from_iterable(each.resources.items for each in held)),
+    )
+
+
+def _by_token(run: RunDirectory, held: Sequence[Held]) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
+    """What is the run's, and what only bears its name: a label is anybody's to write, the token is the run's."""
+    if not held:
+        return (), ()
+    try:
+        token = run.read_token()
+    except OSError:  # it can not be told
+        return tuple(held), ()
+    ours = tuple(each for each in held if each.resources.token in {None, token})
+    return ours, tuple(each for each in held if each not in ours)
+
+
+def _about_stranger(held: Held, now: datetime) -> Finding:
+    resources = held.resources
+    expired = _expired(resources.expires_at, now)
+    because = "it bears the name of a run that is here, but not its token: somebody else made it"
+    return Finding(
+        run_id=resources.run_id,
+        owner=resources.owner,
+        age_s=resources.age_s,
+        expires_at=resources.expires_at or None,
+        live=False,
+        action=Action.END if expired else Action.NONE,
+        because=f"{because}; it expired at {resources.expires_at}" if expired else because,
+        held=(held,),
     )
 
 

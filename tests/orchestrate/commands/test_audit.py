@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from orchestrate.backends.survey import OwnedResources, Survey
 from orchestrate.commands import audit
-from orchestrate.errors import UnsatisfiableError
+from orchestrate.errors import BackendError, UnsatisfiableError
 
 
 class Surveyor:
@@ -82,6 +82,22 @@ def test_a_configured_backend_is_asked_by_default(world, name, path):
     world.surveyors[name] = Surveyor(name)
     assert world()[0] == 0
     assert name in world.asked
+
+
+@pytest.mark.parametrize("failure", [BackendError, UnsatisfiableError])
+def test_a_configured_backend_that_can_not_be_asked_now_is_never_clean(world, monkeypatch, failure):
+    """What was never installed is another matter: only that is told beside a clean answer."""
+
+    def open_surveyor(name, _settings, _place):
+        if name == "local":
+            return Surveyor(name)
+        raise failure("the credential plugin failed", remedy="log in")
+
+    monkeypatch.setattr(audit, "open_surveyor", open_surveyor)
+    monkeypatch.setenv("KUBECONFIG", "/somewhere")
+    code, out = world()
+    assert code == (0 if failure is UnsatisfiableError else 70)
+    assert "credential plugin failed" in out
 
 
 @pytest.mark.parametrize("variable", ["KUBECONFIG", "SKYPILOT_API_SERVER_ENDPOINT"])

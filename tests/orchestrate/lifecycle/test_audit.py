@@ -191,6 +191,28 @@ def test_gpu_hours_are_told_where_they_are_known(plan, provider):
     assert (tree["r2"]["gpus"], tree["r2"]["gpu_hours"]) == (None, None)
 
 
+def test_what_bears_a_runs_name_without_its_token_is_somebody_elses(plan, provider, run):
+    mine = run("r1", closed="passed")
+    mine.token.write_text("mine\n")
+    provider.hold("r1", uid="forged", token="other", expires_at=FUTURE)
+    provider.hold("r1", uid="bare", token="", expires_at=PAST)
+    for named in ({}, {"run_id": "r1"}):
+        found = plan(**named)
+        assert sorted(finding.action for finding in found.findings) == [Action.END, Action.NONE]
+        assert all("not its token" in finding.because for finding in found.findings)
+    recovery = Recovery()
+    done = list(apply(plan(), recovery))
+    assert recovery.asked == []
+    assert list(provider.there) == [("r1", "forged")]
+    assert [bool(finding.left) for finding in done if finding.action is Action.NONE] == [True]
+
+
+def test_what_bears_a_runs_token_is_the_runs(plan, provider, run):
+    run("r1", closed="passed").token.write_text("mine\n")
+    provider.hold("r1", token="mine", expires_at=PAST)
+    assert actions(plan()) == {"r1": Action.LOOK_AGAIN}
+
+
 def test_a_run_at_two_providers_is_found_at_both(plan):
     one, other = Provider("k8s"), Provider("sky")
     for each in (one, other):
