@@ -95,7 +95,6 @@ class WardenKeeper:
             with (self._run.logs / "warden.log").open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "orchestrate.lifecycle.warden", *arguments],
-                    cwd="/",
                     env=self._environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,

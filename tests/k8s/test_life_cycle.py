@@ -1,5 +1,6 @@
 """A run on a cluster from command to closure, and every way in which a person or a machine breaks it off."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_a_job_deleted_by_hand_is_an_infrastructure_fault(cluster, tool):
 
 
 def test_the_warden_of_a_killed_launcher_gives_everything_back(cluster, tool):
+    tool.as_user(os.path.relpath(cluster.kubeconfig, tool.folder), cluster.namespace)  # as seen from the launcher
     launched = tool.launch(behaviour="hold")
     launched.wait_for("submitted")
     launched.kill_launcher()
