@@ -110,7 +110,7 @@ class Api:
                 try:
                     answer = self.get(path, budget, query=query, tries=tries)
                 except ApiError as error:
-                    if error.status == 410 and "continue" in query:
+                    if error.status == 410:
                         break
                     raise
                 found.extend(answer.get("items") or ())
@@ -118,7 +118,7 @@ class Api:
                 if not rest:
                     return tuple(found)
                 query["continue"] = str(rest)
-        raise ApiError(410, "Expired", f"{path} changes faster than it can be listed")
+        raise ApiError(0, "Expired", f"{path} changes faster than it can be listed")
 
     def text(self, path: str, budget: Budget, query: Mapping[str, str]) -> str:
         """What is no JSON: a log."""

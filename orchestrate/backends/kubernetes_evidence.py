@@ -11,6 +11,7 @@ import hashlib
 import json
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -127,7 +128,7 @@ def json_lines(data: bytes) -> Iterator[Mapping[str, Any]]:
     for line in data.splitlines():
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value
@@ -150,7 +151,7 @@ def _unpack(packed: IO[bytes], folder: Path) -> str:
                 if total > MAX_BYTES or len(lines) >= MAX_FILES:
                     raise EvidenceError(f"the evidence has more than {MAX_FILES} files or {MAX_BYTES} bytes")
                 lines.append((f"./{name}".encode(), _write(tar, member, folder / name)))
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
         raise EvidenceError(f"the evidence did not arrive whole: {error}") from error
     return _digest([line for line in lines if line[0].decode().removeprefix("./") not in MARKS])
 

@@ -233,7 +233,7 @@ def digest_of(message: str | None) -> tuple[str | None, int | None]:
     try:
         tree = json.loads(message or "")
         digest, code = tree["evidence_sha256"], tree["exit_code"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None, None
     return (digest if isinstance(digest, str) else None), (code if isinstance(code, int) else None)
 

@@ -126,10 +126,14 @@ def _case(finding: Finding, seen: Seen, asked: Mapping[str, Any], where: str, at
     gpu = gpu_resource(wanted)
     text = str(asked.get("accelerators") or f"{gpu}: {wanted.get(gpu, 0)}")
     offer = Offer(where, text, finding.reason, finding.basis, brief(finding.detail), at)
+    ours = {uid for pod in seen.pods if (uid := (pod.get("metadata") or {}).get("uid"))}
+    others = seen.foreign_pods
+    if others is not None:  # what our own pod holds is free as soon as it is given back
+        others = tuple(pod for pod in others if (pod.get("metadata") or {}).get("uid") not in ours)
     return Case(
         asked=dict(asked),
         offers=(offer,),
-        availability=availability(where, pod_spec, seen.nodes, seen.foreign_pods),
+        availability=availability(where, pod_spec, seen.nodes, others),
         retry_after_s=finding.reason.retry_after_s,
     )
 

@@ -227,6 +227,12 @@ class TestScheduling:
         found = refusal(seen, asked={}, where="here", at=AT, out_of_time=True)
         assert [(item.total, item.free) for item in found.availability] == [(4, 1)]
 
+    def test_what_our_own_pod_holds_is_free_for_the_next_try(self):
+        ours = pod(spec={"nodeName": "n"}, uid="ours")
+        seen = Seen(job(), pods=(ours,), nodes=(node(),), foreign_pods=(ours,))
+        found = refusal(seen, asked={}, where="here", at=AT, out_of_time=True)
+        assert [(item.total, item.free) for item in found.availability] == [(4, 4)]
+
     def test_a_larger_node_that_only_lacks_memory_never_fits(self):
         assert why(self.seen(node(memory="2Gi"))) is Reason.NEVER_FITS
 

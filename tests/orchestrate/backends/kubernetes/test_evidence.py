@@ -70,6 +70,25 @@ def test_what_is_no_file_of_the_folder_is_refused(tmp_path, member):
     assert list((tmp_path / "in").iterdir()) == []
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(EvidenceError, match="did not arrive whole"):
+        fetch(tmp_path / "in", packed((b"caf\xe9".decode("utf-8", "surrogateescape"), b"x", tarfile.REGTYPE)))
+
+
+def test_a_stream_that_was_damaged_anywhere_is_refused_or_arrives_with_the_digest_of_what_lies_there(tmp_path):
+    rows = "".join(f'{{"row": {hash((1, number))}}}\n' for number in range(5000))
+    whole = packed(("a.json", rows.encode(), tarfile.REGTYPE), ("b", b"2", tarfile.REGTYPE))
+    refused = 0
+    for place in range(0, len(whole), 100):
+        broken = bytearray(whole)
+        broken[place] ^= 0x5A
+        try:
+            assert fetch(tmp_path / f"in{place}", bytes(broken)) == evidence_sha256(tmp_path / f"in{place}")
+        except EvidenceError:
+            refused += 1
+    assert refused
+
+
 def test_two_files_of_one_name_are_refused(tmp_path):
     one = ("a", b"x", tarfile.REGTYPE)
     with pytest.raises(EvidenceError):
