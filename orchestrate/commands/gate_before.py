@@ -27,6 +27,8 @@ from orchestrate.verdict import Verdict
 __all__ = ["admit", "classify"]
 
 _SHOWN = 5
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""Of the machines of two jobs."""
 
 
 @click.command("classify")
@@ -111,7 +113,11 @@ def admit(
     if tree is None or classified is None:
         raise UsageError(f"{records / CLASSIFIED} is no record of `gate classify`", remedy="run that step first")
     now = utc_now()
-    in_time = now <= from_wire(str(tree["at"])) + timedelta(seconds=within)
+    try:
+        since = now - from_wire(str(tree.get("at")))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{records / CLASSIFIED} does not say when it was made", remedy="classify again") from error
+    in_time = -_CLOCKS_DIFFER <= since <= timedelta(seconds=within)
     reuse, why = (False, "there is no earlier run")
     if earlier is not None:
         wanted = policy_in(policy, classified.change.base)
@@ -153,7 +159,7 @@ def _reuse(
     if run is None:
         return False, "the earlier artifact has no run of its own"
     cited = f"workflow run {theirs.run}, attempt {theirs.attempt}"
-    conclusion = conclude(before, {}, True, evidence_of(run, keys=keys, reused_from=cited), None, policy)
+    conclusion = conclude(before, None, True, evidence_of(run, keys=keys, reused_from=cited), None, policy)
     return conclusion.green, f"{cited}: {conclusion.reason}"
 
 

@@ -169,7 +169,7 @@ def _jobs(needs: str | None) -> dict[str, str]:
     try:
         tree = json.loads(needs)
         jobs = {str(name): str(job["result"]) for name, job in tree.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError("--needs is not GitHub's `toJSON(needs)`", remedy="pass ${{ toJSON(needs) }}") from error
     unknown = set(jobs.values()) - _RESULTS
     if unknown:

@@ -5,12 +5,13 @@ Nothing is waived here. What is not known is not a pass, and something of ours t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrate.gate.change import Change, Checkout, identity_problems
 from orchestrate.gate.policy import GatePolicy
+from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.receipts.verify import Verification
 from orchestrate.verdict import Verdict
 
@@ -29,13 +30,17 @@ class Classified:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The run that was fetched: verified now, with the facts that its newest receipts state."""
+    """The run that was fetched: verified now, with the facts that its newest receipts state.
+
+    `cells` are its cells or groups, judged from their own evidence.
+    """
 
     found: Verification
     closure: Mapping[str, Any]
     census: Mapping[str, Any]
     image: Mapping[str, Any]
     tree: str | None
+    cells: Sequence[CellJudgement] = ()
     reused_from: str | None = None
 
 
@@ -70,7 +75,7 @@ class Conclusion:
 
 def conclude(
     classified: Classified | None,
-    jobs: Mapping[str, str],
+    jobs: Mapping[str, str] | None,
     admitted: bool | None,
     evidence: Evidence | None,
     reconciled: Reconciled | None,
@@ -81,7 +86,8 @@ def conclude(
 
     Args:
         classified: None where the first step left nothing.
-        jobs: name of each earlier job to its result as GitHub says it: success, failure, cancelled, skipped.
+        jobs: name of each earlier job to its result as GitHub says it: success, failure, cancelled, skipped; where
+            there is none, nobody spoke of them, and that is no pass. None weighs the run of an earlier attempt alone.
         admitted: whether the run was let through in time; None where that was never decided.
         evidence: None where no run directory came.
         reconciled: None where nobody looked afterwards.
@@ -89,7 +95,7 @@ def conclude(
         said: what the launch said where it left no run directory; it can make the check red by its right name only.
     """
     if classified is None:
-        cancelled = "cancelled" in jobs.values()
+        cancelled = jobs is not None and "cancelled" in jobs.values()
         verdict = Verdict.CANCELLED if cancelled else Verdict.INCOMPLETE
         return _red(verdict, "the change was never classified, so nothing is known about it", ())
     if not classified.needed:
@@ -125,7 +131,7 @@ def _problems(
     evidence: Evidence,
     reconciled: Reconciled | None,
     policy: GatePolicy,
-    jobs: Mapping[str, str],
+    jobs: Mapping[str, str] | None,
 ) -> list[str]:
     """Everything that keeps a run whose closure says `passed` from making the check green."""
     found, change, checkout = evidence.found, classified.change, classified.checkout
@@ -146,34 +152,47 @@ def _problems(
         problems.append("the digest of the image that ran is not in the receipts")
     if policy.pinned_image and evidence.image and "@sha256:" not in str(evidence.image.get("asked")):
         problems.append("the image was asked for by a tag, not by its digest")
-    if evidence.reused_from is None:
-        if reconciled is None:
-            problems.append("nobody looked afterwards whether anything of the run is left")
-        problems.extend(f"the job {name} ended as {result}" for name, result in jobs.items() if result != "success")
+    passed = {cell.key for cell in evidence.cells if cell.complete}
+    problems.extend(
+        f"the group {name}, which the policy asks for, is not among those that passed"
+        for name in policy.groups
+        if name not in passed
+    )
+    if evidence.reused_from is None and reconciled is None:
+        problems.append("nobody looked afterwards whether anything of the run is left")
+    problems.extend(_job_problems(jobs, {"success"}))
     return problems
 
 
+def _job_problems(jobs: Mapping[str, str] | None, good: Collection[str]) -> list[str]:
+    if jobs is None:
+        return []
+    if not jobs:
+        return ["nobody says how the jobs before ended (--needs)"]
+    return [f"the job {name} ended as {result}" for name, result in jobs.items() if result not in good]
+
+
 def _not_needed(
-    classified: Classified, jobs: Mapping[str, str], evidence: Evidence | None, reconciled: Reconciled | None
+    classified: Classified, jobs: Mapping[str, str] | None, evidence: Evidence | None, reconciled: Reconciled | None
 ) -> Conclusion:
     """Green without a run, as long as truly nothing ran and nobody stopped the decision."""
     if evidence is not None or (reconciled is not None and (reconciled.found or not reconciled.confirmed)):
         return _red(Verdict.INCOMPLETE, "no GPU was needed, and yet something ran", ())
-    broken = [
-        f"the job {name} ended as {result}" for name, result in jobs.items() if result in {"failure", "cancelled"}
-    ]
+    broken = _job_problems(jobs, {"success", "skipped"})
     if broken:
-        verdict = Verdict.CANCELLED if "cancelled" in jobs.values() else Verdict.INCOMPLETE
+        verdict = Verdict.CANCELLED if jobs and "cancelled" in jobs.values() else Verdict.INCOMPLETE
         return _red(verdict, broken[0], tuple(broken))
     return Conclusion(True, None, "GPU gate: no GPU needed, nothing ran", classified.reason, ())
 
 
-def _without_evidence(jobs: Mapping[str, str], reconciled: Reconciled | None, said: Refused | None) -> Conclusion:
+def _without_evidence(
+    jobs: Mapping[str, str] | None, reconciled: Reconciled | None, said: Refused | None
+) -> Conclusion:
     if reconciled is None:
         return _red(
             Verdict.TEARDOWN_UNCONFIRMED, "no run directory came, and nobody looked whether anything is left", ()
         )
-    if "cancelled" in jobs.values():
+    if jobs and "cancelled" in jobs.values():
         return _red(Verdict.CANCELLED, "no run directory came; a fresh machine looked and found nothing left", ())
     if said is not None and said.verdict is not Verdict.PASSED:
         return _red(said.verdict, said.reason, ())

@@ -49,6 +49,7 @@ def evidence_of(record: RunRecord, *, keys: tuple[PublicKey, ...] = (), reused_f
         census=record.stages.get(Stage.CENSUS, {}),
         image=_object(record.stages.get(Stage.RUN, {}).get("image")),
         tree=tree if isinstance(tree, str) else None,
+        cells=record.cells,
         reused_from=reused_from,
     )
 

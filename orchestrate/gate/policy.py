@@ -25,12 +25,15 @@ class GatePolicy:
         device: the device that the evidence must come from.
         via_server: why a census that only SkyPilot's server answered is accepted; None where it is not.
         pinned_image: whether the container image must be named by digest, where there is one.
+        groups: command groups of a qualification that must be among those that passed: the file of groups is the
+            change's own, and could leave some out.
     """
 
     gpu_paths: tuple[str, ...]
     device: str
     via_server: str | None
     pinned_image: bool
+    groups: tuple[str, ...] = ()
 
 
 def parse_policy(data: bytes, file: str) -> GatePolicy:
@@ -41,7 +44,7 @@ def parse_policy(data: bytes, file: str) -> GatePolicy:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark is not None else ""
         raise UsageError(f"{file}{where}: not YAML", remedy="correct the file") from error
-    top = Place(file, tree).fields(("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image"))
+    top = Place(file, tree).fields(("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image", "groups"))
     top["schema"].schema(_SCHEMA)
     patterns = tuple(item.text() for item in top["gpu_paths"].items())
     if not patterns:
@@ -59,7 +62,8 @@ def parse_policy(data: bytes, file: str) -> GatePolicy:
     pinned = top["pinned_image"].value if "pinned_image" in top else True
     if not isinstance(pinned, bool):
         raise top["pinned_image"].error("must be true or false")
-    return GatePolicy(patterns, device, via_server, pinned)
+    groups = tuple(item.text() for item in top["groups"].items()) if "groups" in top else ()
+    return GatePolicy(patterns, device, via_server, pinned, groups)
 
 
 def needs_gpus(policy: GatePolicy, changed: Iterable[str]) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrate.errors import UsageError
+from orchestrate.errors import ReceiptError, UsageError
 from orchestrate.gate.change import GATE_SCHEMA, Change, Checkout, read_sha
 from orchestrate.gate.conclusion import Classified, Reconciled, Refused
+from orchestrate.receipts.canonical import parse_strict
+from orchestrate.receipts.files import read_file
 from orchestrate.verdict import Verdict
 
 __all__ = [
@@ -43,10 +45,8 @@ def write_record(path: Path, kind: str, content: Mapping[str, Any]) -> None:
 def read_record(path: Path, kind: str) -> dict[str, Any] | None:
     """A record of that kind; None where there is none or it is not one: then nothing is known."""
     try:
-        if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
-            return None
-        tree = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        tree = parse_strict(read_file(path.parent, path.name, limit=_MAX_BYTES), what=path.name)
+    except (OSError, ReceiptError):
         return None
     is_one = isinstance(tree, dict) and tree.get("schema") == GATE_SCHEMA and tree.get("kind") == kind
     return tree if is_one else None
@@ -59,19 +59,26 @@ def as_classified(tree: Mapping[str, Any] | None) -> Classified | None:
     try:
         change, checkout = tree["change"], tree["checkout"]
         base = change["base"]
-        if type(tree["needed"]) is not bool or type(change["from_fork"]) is not bool:
+        texts = (*(change[name] for name in ("repository", "event", "branch")), tree["reason"])
+        numbers = (change["run"], change["attempt"])
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and all(type(number) is int and 0 < number < 1 << 62 for number in numbers)
+            and type(tree["needed"]) is type(change["from_fork"]) is bool
+            and isinstance(checkout["parents"], list)
+        ):
             return None
         return Classified(
             change=Change(
-                repository=str(change["repository"]),
-                event=str(change["event"]),
-                branch=str(change["branch"]),
+                repository=change["repository"],
+                event=change["event"],
+                branch=change["branch"],
                 head=read_sha("head", change["head"]),
                 base=None if base is None else read_sha("base", base),
                 tested=read_sha("tested", change["tested"]),
                 from_fork=change["from_fork"],
-                run=int(change["run"]),
-                attempt=int(change["attempt"]),
+                run=change["run"],
+                attempt=change["attempt"],
             ),
             checkout=Checkout(
                 commit=read_sha("commit", checkout["commit"]),
@@ -80,7 +87,7 @@ def as_classified(tree: Mapping[str, Any] | None) -> Classified | None:
                 dirty=checkout["dirty"] is not False,
             ),
             needed=tree["needed"],
-            reason=str(tree["reason"]),
+            reason=tree["reason"],
         )
     except (KeyError, TypeError, ValueError, UsageError):
         return None
