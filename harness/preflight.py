@@ -52,6 +52,11 @@ class Preflight:
     problems: tuple[str, ...]
     gpus: int = 0
 
+    def with_problems(self, more: tuple[str, ...]) -> Preflight:
+        """The same node with `more` that is wrong."""
+        problems = (*self.problems, *more)
+        return Preflight({**self.facts, "problems": list(problems)}, problems, self.gpus)
+
 
 def look(device: str, slots: int, env: Mapping[str, str], ask: Ask | None = None) -> Preflight:
     """Look at this node for a set that needs `device` and `slots` GPUs (or processes on a CPU)."""

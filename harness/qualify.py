@@ -17,7 +17,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from harness.documents import Place, read_json, write_json
-from harness.errors import InputError
+from harness.errors import InputError, report
 from harness.group_run import Group, GroupRun, QualifyJob
 from harness.nvml import GpuProcess, open_nvml
 from harness.outcome import INFRASTRUCTURE_EXIT_CODE
@@ -35,15 +35,15 @@ def main(argv: Sequence[str]) -> int:
     """`python -m harness qualify`: returns 0, or the exit code of the worst group.
 
     Raises:
-        InputError: the plan, the archive or an option is wrong. Nothing was run.
+        InputError: the plan or an option is wrong. Nothing was run.
     """
     options = _parser().parse_args(argv)
     job = read_plan(options)
-    unpack(options.archive, job.archive_sha256, job.source)
+    source_problems = _unpack(options.archive, job)
     run = GroupRun(
         job,
         os.environ,
-        check=lambda: look(job.device, job.slots, os.environ),
+        check=lambda: look(job.device, job.slots, os.environ).with_problems(source_problems),
         idle=lambda: () if job.device == "cpu" else busy_gpus(),
         gpu_processes=who_is_on_gpus(),
     )
@@ -54,6 +54,16 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         print(f"error: {error}\nremedy: make room or rights for the evidence, or another kernel", file=sys.stderr)
         return INFRASTRUCTURE_EXIT_CODE
+
+
+def _unpack(archive: Path, job: QualifyJob) -> tuple[str, ...]:
+    """Unpack the source; why it can not be is a fault of every group, so that the evidence says it."""
+    try:
+        unpack(archive, job.archive_sha256, job.source)
+    except InputError as error:
+        report(error)
+        return (error.cause,)
+    return ()
 
 
 def read_plan(options: argparse.Namespace) -> QualifyJob:

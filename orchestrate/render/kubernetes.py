@@ -198,11 +198,7 @@ def _payload_values(container: Tree, request: RenderRequest) -> dict[str, str]:
         return values
     container["env"] = [entry for entry in container["env"] if entry["name"] not in {"CELL_SET", "REPEAT"}]
     container["volumeMounts"].append({"name": "source", "mountPath": _SOURCE_MOUNT, "readOnly": True})
-    values = {
-        "GROUPS_SHA256": files.groups_sha256,
-        "SOURCE_SHA256": files.archive_sha256,
-        "SOURCE_BYTES": str(files.archive_bytes),
-    }
+    values = {"GROUPS_SHA256": files.groups_sha256, "SOURCE_BYTES": str(files.archive_bytes)}
     if files.claim is not None:
         _, folder = claim_and_folder("--source-claim", files.claim)
         values["SOURCE_FILE"] = "/".join(filter(None, (_SOURCE_CLAIM_MOUNT, folder, f"{files.archive_sha256}.tar")))

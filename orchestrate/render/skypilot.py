@@ -101,7 +101,6 @@ def _set_payload(envs: Tree, request: RenderRequest) -> None:
         for name in ("CELL_SET", "REPEAT"):
             envs.pop(name, None)
         envs["GROUPS_SHA256"] = files.groups_sha256
-        envs["SOURCE_SHA256"] = files.archive_sha256
         return
     envs["CELL_SET"] = request.cell_set
     if request.group_variable is not None and request.groups_text is not None:

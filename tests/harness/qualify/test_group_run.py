@@ -191,3 +191,11 @@ def test_python_is_the_interpreter_that_the_node_runs_under(qualify):
     node = qualify({"name": "which", "command": ["python", "-c", "import sys; print(sys.executable)"]})
     assert node.wait() == 0
     assert (node.evidence / "groups/which/output.log").read_text().strip() == PY
+
+
+def test_on_another_source_than_the_planned_one_no_group_runs_and_each_says_so(qualify):
+    node = qualify({"name": "one", "command": ["true"]}, archive_sha256="0" * 64)
+    assert node.wait() == 5  # infrastructure
+    assert (node.group("one")["status"], node.group("one")["started_at"]) == ("infrastructure", None)
+    assert f"the plan names {'0' * 64}" in node.group("one")["reason"]
+    assert not node.source.exists()
