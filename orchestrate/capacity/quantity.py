@@ -14,7 +14,9 @@ _SCALE = {
     "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }  # fmt: skip
-_FORM = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?|[+-]?\.[0-9]{1,30})(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]i?)?)")
+_FORM = re.compile(
+    r"([+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?|[+-]?\.[0-9]{1,30})(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)"
+)
 
 
 def quantity(text: object) -> Fraction | None:

@@ -48,8 +48,8 @@ class Cluster:
         self._frozen = False
 
     def add_node(self, name, gpus, product, labels=None):
-        """A node on paper: 64 cores, 512 GiB, so many GPUs."""
-        room = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "500Gi"}
+        """A node on paper, in the units of a kubelet: 64 cores, 512 GiB, so many GPUs."""
+        room = {"cpu": "64", "memory": f"{512 << 20}Ki", "pods": "110", "ephemeral-storage": str(500 << 30)}
         if gpus:
             room["nvidia.com/gpu"] = str(gpus)
         marks = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
