@@ -27,7 +27,7 @@ from harness.nvml import GpuProcess
 from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
 from harness.preflight import NOT_APPLICABLE, Preflight
 from harness.processes import become_subreaper
-from harness.source_files import changed_files, pin_files
+from harness.source_files import Watch, changed_files, pin_files
 from harness.stop_requests import StopRequests, stop_requests
 
 __all__ = ["PYTEST_REPORT", "Group", "GroupRun", "QualifyJob"]
@@ -37,6 +37,7 @@ PYTEST_REPORT = Path(__file__).parent / "pytest_report"
 
 _HERE = Path(__file__).resolve().parents[1]
 _LOOK_S = 0.2
+_ADDED_SHOWN = 100
 _GRACE_S = 3.0
 _KILL_S = 10.0
 _STOP_GRACE_S = 2.0
@@ -124,13 +125,15 @@ class GroupRun:
         harness = source_digest()
         pins = pin_files(job.source)
         write_json(job.evidence / "sources.json", pins)
+        self._source, self._kept = Watch(job.source), Watch(job.evidence)
         with stop_requests(job.lifeline_fd) as requests:
             self._event("node-started", cell_set=job.name, cells=[group.name for group in job.groups])
             problems = self._look_at_node()
+            self._kept.accept()
             for group in job.groups:
                 self._one(group, requests, problems, pins)
             stopped = requests.reason
-        changed = changed_files(job.source, pins)
+        changed = self._changed(pins)
         statuses = [CellStatus(record["status"]) for record in self._records.values()]
         code = exit_code([*statuses, *([CellStatus.FAILED] if changed else [])], stopped=stopped is not None)
         self._write_result(code, stopped, harness, pins, changed)
@@ -151,6 +154,8 @@ class GroupRun:
             ended = _Ended(CellStatus.INFRASTRUCTURE, "; ".join(problems))
         elif unmet:
             ended = _Ended(CellStatus.UNSETTLED, f"it needs {', '.join(unmet)}, which did not pass")
+        elif group.junit is not None and os.path.lexists(self._job.source / group.junit):
+            ended = _Ended(CellStatus.UNSETTLED, f"its report {group.junit} was there before it began")
         elif group.gpus > self._gpus:
             ended = _Ended(CellStatus.UNSETTLED, f"it needs {group.gpus} GPUs, and the node has {self._gpus} for it")
         else:
@@ -160,7 +165,7 @@ class GroupRun:
 
     def _start(self, group: Group, requests: StopRequests, pins: Mapping[str, str]) -> None:
         folder = self._folder(group)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self._event("cell-started", cell=group.name, phase="measure")
         started_at, began = utc_now(), time.monotonic()
         family = Family(gpu_processes=self._gpu_processes)
@@ -173,11 +178,16 @@ class GroupRun:
         busy = self._idle()
         if busy and ended.status is CellStatus.COMPLETE:
             ended = replace(ended, status=CellStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
-        changed = changed_files(self._job.source, pins)
+        changed = self._changed(pins)
         if changed and ended.status is CellStatus.COMPLETE:
             ended = replace(
                 ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
             )
+        forged = self._kept.changed([f"groups/{group.name}", "node.jsonl"])
+        if forged:
+            said = f"it changed evidence that was not its own: {', '.join(forged[:5])}"
+            ended = replace(ended, status=CellStatus.FAILED, reason=said)
+        added = self._source.added()
         self._fetch_junit(group, folder)
         concealed = conceal(folder, secret_values({**self._env, **group.env}))
         if ended.status is CellStatus.FAILED and _could_not_collect(folder / "tests.jsonl"):
@@ -191,7 +201,9 @@ class GroupRun:
             retired={"outlived": list(retired.outlived), "killed": retired.killed, "left": list(retired.left)},
             gpus_busy_after=NOT_APPLICABLE if self._job.device == "cpu" else list(busy),
             concealed=concealed,
+            added={"count": len(added), "first": list(added[:_ADDED_SHOWN])},
         )
+        self._kept.accept()
 
     def _watch(self, group: Group, folder: Path, family: Family, requests: StopRequests, scratch: Path) -> _Ended:
         """Run the group's command to its end, its time-out or a stop, sampling its family."""
@@ -266,6 +278,7 @@ class GroupRun:
         retired: Mapping[str, Any] | None,
         gpus_busy_after: object = None,
         concealed: tuple[str, ...] = (),
+        added: Mapping[str, Any] | None = None,
     ) -> None:
         self._records[group.name] = {
             "key": group.name,
@@ -283,6 +296,7 @@ class GroupRun:
             "retired": None if retired is None else dict(retired),
             "gpus_busy_after": gpus_busy_after,
             "concealed": list(concealed),
+            "added": None if added is None else dict(added),
             "evidence": None if started_at is None else f"groups/{group.name}",
         }
         self._event("cell-ended", cell=group.name, status=ended.status, reason=ended.reason or None)
@@ -316,6 +330,10 @@ class GroupRun:
         with (self._job.evidence / "node.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         print(" ".join(f"{name}={value}" for name, value in record.items() if name != "at"), flush=True)
+
+    def _changed(self, pins: Mapping[str, str]) -> tuple[str, ...]:
+        """Source files that are not the pinned ones any more, or were not in between."""
+        return tuple(sorted({*changed_files(self._job.source, pins), *self._source.changed(added=False)}))
 
     def _folder(self, group: Group) -> Path:
         return self._job.evidence / "groups" / group.name

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness.errors import InputError
 
-__all__ = ["changed_files", "pin_files", "unpack"]
+__all__ = ["Watch", "changed_files", "pin_files", "unpack"]
 
 MAX_BYTES = 4 << 30
 MAX_FILES = 200_000
@@ -73,6 +74,62 @@ def changed_files(root: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
         if hashlib.sha256(data).hexdigest() != digest:
             changed.append(name)
     return tuple(changed)
+
+
+class Watch:
+    """The files below `root` as they are now: which of them were written to, replaced, removed or put there since.
+
+    A file that was another one in between and reads as before is found as well: the kernel stamps every change of a
+    file or of its name with a time that no program can set back.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen = self._look()
+
+    def changed(self, ignoring: Collection[str] = (), *, added: bool = True) -> tuple[str, ...]:
+        """Paths below the root that are not as they were, but for those in (or below) `ignoring`.
+
+        Where `added` is False, what was put there does not count.
+        """
+        now = self._look()
+        names = self._seen.keys() | now.keys() if added else self._seen.keys()
+        return tuple(
+            name
+            for name in sorted(names)
+            if self._seen.get(name) != now.get(name)
+            and not any(name == each or name.startswith(f"{each}/") for each in ignoring)
+        )
+
+    def added(self) -> tuple[str, ...]:
+        """What was put there, byte code and caches left out."""
+        return tuple(name for name in self._look() if name not in self._seen and not _is_cache(name))
+
+    def accept(self) -> None:
+        """From now on what is there is as it should be."""
+        self._seen = self._look()
+
+    def _look(self) -> dict[str, _Stamp]:
+        found: dict[str, _Stamp] = {}
+        for folder, folders, files in os.walk(self._root):
+            for name in (*files, *(each for each in folders if Path(folder, each).is_symlink())):
+                path = Path(folder, name)
+                try:
+                    status = path.lstat()
+                except OSError:  # gone since it was listed
+                    continue
+                found[path.relative_to(self._root).as_posix()] = (status.st_ino, status.st_ctime_ns)
+        return found
+
+
+_Stamp = tuple[int, int]
+"""Inode, and when it or its content last changed, in nanoseconds."""
+
+_CACHES = frozenset({"__pycache__", ".pytest_cache"})
+
+
+def _is_cache(name: str) -> bool:
+    return not _CACHES.isdisjoint(PurePosixPath(name).parts)
 
 
 # Debian 12's Python has no filters for archives yet, so that the check below is our own; where they are, both hold.

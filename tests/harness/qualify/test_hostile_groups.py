@@ -1,0 +1,123 @@
+"""Groups that lie: reports of somebody else, evidence rewritten later, a source that was another one in between."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.source_files import Watch
+from orchestrate.qualify.group_file import Report
+from orchestrate.qualify.judgement import judge_groups
+from orchestrate.verdict import Verdict
+
+PY = sys.executable
+PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+GOOD = "def test_a(): pass\n"
+
+
+def test_a_report_that_was_there_before_the_group_is_none_of_it(qualify):
+    node = qualify(
+        {"name": "first", "command": ["bash", "-c", "echo '<testsuite/>' > later.xml"]},
+        {"name": "committed", "command": ["true"], "report": "junit", "junit": "committed.xml"},
+        {"name": "planted", "command": ["true"], "report": "junit", "junit": "later.xml"},
+        files={"committed.xml": '<testsuite tests="1"><testcase name="a"/></testsuite>'},
+    )
+    assert node.wait() == 4
+    for name in ("committed", "planted"):
+        assert node.group(name)["status"] == "unsettled"
+        assert "was there before" in node.group(name)["reason"]
+        assert not (node.evidence / f"groups/{name}/junit.xml").exists()
+
+
+TAMPERS = {
+    "report": "echo >> {e}/groups/unit/tests.jsonl",
+    "output": "echo >> {e}/groups/unit/output.log",
+    "node": "echo '{{}}' > {e}/preflight.json",
+    "source": "echo '{{}}' > {e}/sources.json",
+    "removes": "rm {e}/groups/unit/tests.jsonl",
+    "adds": "echo > {e}/groups/unit/junit.xml",
+    "links": "ln -sf /etc/passwd {e}/packages.json",
+    "plans": "mkdir -p {e}/groups/last; echo > {e}/groups/last/tests.jsonl",
+}
+
+
+def test_evidence_that_is_not_its_own_fails_a_group_that_rewrites_it(qualify, tmp_path):
+    evidence = tmp_path / "0/evidence"
+    node = qualify(
+        {
+            "name": "unit",
+            "command": [PY, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+            "report": "pytest",
+            "env": PLAIN,
+        },
+        *({"name": name, "command": ["bash", "-c", how.format(e=evidence)]} for name, how in TAMPERS.items()),
+        {"name": "last", "command": ["true"]},
+        files={"test_a.py": GOOD},
+    )
+    assert node.wait() == 1
+    assert node.group("unit")["status"] == node.group("last")["status"] == "complete"
+    for name in TAMPERS:
+        assert node.group(name)["status"] == "failed", name
+        assert "evidence that was not its own" in node.group(name)["reason"]
+
+
+SWAPS = {
+    "rewrites": "cp -p readme.txt b; echo other > readme.txt; cat b > readme.txt; touch -r b readme.txt",
+    "renames": "mv readme.txt b; echo other > readme.txt; rm readme.txt; mv b readme.txt",
+    "replaces": "echo other > n; mv readme.txt b; mv n readme.txt; cp -p b readme.txt",
+}
+
+
+def test_a_source_that_was_another_one_in_between_and_reads_as_before_fails(qualify):
+    node = qualify(
+        *({"name": name, "command": ["bash", "-c", how]} for name, how in SWAPS.items()),
+    )
+    assert node.wait() == 1
+    assert (node.source / "readme.txt").read_text() == "hello\n"
+    assert node.result()["qualified"]["changed"] == ["readme.txt"]
+    assert "readme.txt" in node.group("rewrites")["reason"]
+
+
+@pytest.mark.parametrize("how", SWAPS.values(), ids=SWAPS)
+def test_a_watch_sees_what_was_changed_back(tmp_path, how):
+    (tmp_path / "readme.txt").write_text("hello\n")
+    watch = Watch(tmp_path)
+    assert watch.changed() == ()
+    subprocess.run(["bash", "-c", how], cwd=tmp_path, check=True)
+    assert watch.changed(added=False) == ("readme.txt",)
+
+
+def test_what_a_group_leaves_beside_the_source_is_named(qualify):
+    node = qualify({"name": "plants", "command": ["bash", "-c", "echo 'import os' > conftest.py; mkdir x; echo > x/y"]})
+    assert node.wait() == 0
+    assert node.group("plants")["added"] == {"count": 2, "first": ["conftest.py", "x/y"]}
+
+
+EXITS = "import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\ndef test_c(): assert False\n"
+STOPS = "import pytest\ndef test_a(): pass\ndef test_b(): pytest.exit('x', returncode=0)\ndef test_c(): 0\n"
+DESELECTS = (
+    "def pytest_collection_modifyitems(config, items):\n config.hook.pytest_deselected(items=items)\n items.clear()"
+)
+
+
+WAYS = {
+    "exits": ({"test_x.py": EXITS}, ""),
+    "deselects": ({"test_x.py": GOOD, "conftest.py": DESELECTS}, ""),
+    "no-collection": ({"test_x.py": GOOD, "test_y.py": "import no_such\n"}, "--continue-on-collection-errors"),
+    "no-plugin": ({"test_x.py": GOOD}, "-p no:orchestrate-report"),
+    "pytest-exit": ({"test_x.py": STOPS}, ""),
+}
+
+
+def test_an_exit_code_of_0_hides_nothing(qualify):
+    groups, files = [], {}
+    for name, (some, options) in WAYS.items():
+        script = f"cd {name} && {PY} -m pytest -q -p no:cacheprovider --rootdir . {options} . || true"
+        groups.append({"name": name, "command": ["bash", "-c", script], "report": "pytest", "env": PLAIN})
+        files |= {f"{name}/{file}": text for file, text in some.items()}
+    node = qualify(*groups, files=files)
+    node.wait()
+    reports = {f"groups/{name}/tests.jsonl": node.evidence / f"groups/{name}/tests.jsonl" for name in WAYS}
+    read = {name: path.read_bytes() for name, path in reports.items() if path.exists()}
+    for judged in judge_groups([(name, Report.PYTEST) for name in WAYS], node.result(), read):
+        assert judged.verdict in {Verdict.INCOMPLETE, Verdict.FAILED}, judged
