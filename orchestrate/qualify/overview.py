@@ -23,7 +23,9 @@ class GroupRow:
     """One group.
 
     `has_tests` is False where its exit code is its report; then all of `counts` are empty. Of its process family,
-    `tracked` were seen, `outlived` its command and were ended, `left` are those that could not be. None is not known.
+    `tracked` were seen, `outlived` its command and were ended, `left` are those that could not be. `on_gpus` of it were
+    on GPUs; `others_on_gpus` were too, by pids (in a container perhaps the host's) that are none of its own. None is
+    not known.
     """
 
     name: str
@@ -37,6 +39,8 @@ class GroupRow:
     outlived: tuple[str, ...]
     killed: int | None
     left: tuple[str, ...]
+    on_gpus: int | None = None
+    others_on_gpus: int | None = None
 
     @property
     def family(self) -> str:
@@ -46,6 +50,8 @@ class GroupRow:
         words = [f"{self.tracked} seen"]
         words += [f"{len(self.outlived)} outlived it"] if self.outlived else []
         words += [f"{self.killed} ended"] if self.killed else []
+        words += [f"{self.on_gpus} on GPUs"] if self.on_gpus is not None else []
+        words += [f"{self.others_on_gpus} other pids on GPUs"] if self.others_on_gpus else []
         return ", ".join([*words, f"{len(self.left)} LEFT" if self.left else "none left"])
 
 
@@ -53,6 +59,7 @@ def group_row(judgement: GroupJudgement) -> GroupRow:
     """The row of a judged group."""
     record = judgement.record
     family, retired = _object(record.get("family")), _object(record.get("retired"))
+    on_gpus = _own_and_others(_object(family.get("gpu_processes")))
     return GroupRow(
         name=judgement.name,
         verdict=judgement.verdict,
@@ -65,6 +72,8 @@ def group_row(judgement: GroupJudgement) -> GroupRow:
         outlived=_texts(retired.get("outlived")),
         killed=_whole(retired.get("killed")),
         left=_texts(retired.get("left")),
+        on_gpus=on_gpus[0],
+        others_on_gpus=on_gpus[1],
     )
 
 
@@ -74,6 +83,18 @@ def by_reason(tests: Iterable[Named]) -> dict[str, list[str]]:
     for test in tests:
         found.setdefault(test.reason or "without a reason", []).append(test.test)
     return found
+
+
+def _own_and_others(told: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """How many pids NVML saw on GPUs, of the family and of others; None where it was not, or not well, asked."""
+    seen = told.get("seen")
+    if not isinstance(seen, list) or told.get("problem") is not None:
+        return None, None
+    own: set[object] = set()
+    others: set[object] = set()
+    for row in map(_object, seen):
+        (own if row.get("in_family") is True else others).add(_whole(row.get("pid")))
+    return len(own), len(others)
 
 
 def _object(value: object) -> Mapping[str, Any]:

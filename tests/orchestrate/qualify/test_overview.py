@@ -87,3 +87,21 @@ def test_annotations_begin_with_the_verdict_and_the_worst_group():
     assert [line.split("title=")[1].split("::")[0] for line in lines] == [
         "failed", "group b%3A infrastructure", "group a%3A failed",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"seen": [{"pid": 1, "in_family": True}, {"pid": 1, "in_family": True}], "problem": None},
+            ", 1 on GPUs, none",
+        ),
+        ({"seen": [{"pid": 9, "in_family": False}], "problem": None}, ", 0 on GPUs, 1 other pids on GPUs, none"),
+        ({"seen": [], "problem": "NVML: lost"}, "2 ended, none left"),
+        ("not-applicable", "2 ended, none left"),
+        ({"seen": ["?"], "problem": None}, ", 0 on GPUs, 1 other pids on GPUs, none"),
+    ],
+)
+def test_who_was_on_the_gpus_is_told_where_nvml_was_asked(told, words):
+    family = {**RECORD["family"], "gpu_processes": told}
+    assert words in group_row(judged(record={**RECORD, "family": family})).family

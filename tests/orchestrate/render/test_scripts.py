@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -204,12 +205,11 @@ def test_a_job_waits_for_its_evidence_to_be_collected_and_no_longer(tmp_path, py
 
 
 def test_a_job_passes_sigterm_on_and_does_not_wait_for_collection(tmp_path, python):
-    payload = python("trap 'exit 9' TERM; while true; do sleep 0.1; done")
+    payload = python(f"trap 'exit 9' TERM; touch {tmp_path}/ready; while true; do sleep 0.1; done")
     script, env = job_script(tmp_path), job_env(tmp_path, payload, COLLECT_WAIT_S="600")
     with subprocess.Popen(["bash", "-c", script], env=env, cwd=tmp_path / "tmp", stdout=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "called").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for((tmp_path / "ready").exists)
+        wait_for(lambda: has_trap(process.pid))
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 9
         assert process.stdout.read() == b"payload ended with exit code 9\n"
@@ -293,3 +293,9 @@ def wait_for(condition):
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert found
+
+
+def has_trap(pid):
+    """Whether a process has a handler of its own for SIGTERM."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
