@@ -69,7 +69,6 @@ class Api:
         if call.verb == "watch":
             return await listing.watch(self.cluster.store, call, request)
         status, tree = self._answer(request, call, body)
-        self.cluster.kick()
         return web.json_response(tree, status=status)
 
     def _answer(self, request, call, body):

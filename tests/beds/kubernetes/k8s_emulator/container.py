@@ -80,7 +80,7 @@ class Container:
             words = (Path("/proc") / str(self.pid) / "cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
-        return str(SCRIPT).encode() not in words
+        return any(words) and str(SCRIPT).encode() not in words  # one that has ended has no words
 
     def start_error(self):
         """What kept the command from being started, None when it was."""

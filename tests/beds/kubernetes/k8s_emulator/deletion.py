@@ -99,8 +99,8 @@ class Deletion:
             if refs:
                 if "deletionTimestamp" not in tree["metadata"]:
                     self._delete(tree, "Background")
-                current = self.store.plural_of(tree["metadata"]["uid"])
-                blocking = blocking or (current is not None and bool(refs[0].get("blockOwnerDeletion")))
+                there = self.store.holds(tree["metadata"]["uid"])
+                blocking = blocking or (there and bool(refs[0].get("blockOwnerDeletion")))
         if not blocking:
             self._drop(owner, FOREGROUND)
 

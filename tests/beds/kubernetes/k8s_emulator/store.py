@@ -1,7 +1,7 @@
 """The objects, their versions, and everybody who watches them."""
 
 import asyncio
-import copy
+import marshal
 import uuid
 from dataclasses import dataclass
 
@@ -21,7 +21,11 @@ class Change:
 
 
 class Store:
-    """Every object, by plural, namespace and name. Objects that go in and out are copies."""
+    """Every object, by plural, namespace and name.
+
+    A stored object is never changed, only replaced; what single calls take and give are copies. `all` gives the stored
+    objects themselves, to be read: controllers look at everything after each change.
+    """
 
     def __init__(self, clock):
         self.clock = clock
@@ -33,8 +37,7 @@ class Store:
 
     def get(self, plural, namespace, name):
         """The object, or None."""
-        found = self._objects.get((plural, namespace or "", name))
-        return copy.deepcopy(found)
+        return copied(self._objects.get((plural, namespace or "", name)))
 
     def must(self, plural, namespace, name):
         found = self.get(plural, namespace, name)
@@ -45,19 +48,16 @@ class Store:
     def all(self, plural=None, namespace=None):
         """The objects of a kind, sorted as a list request sorts them."""
         keys = [key for key in self._objects if plural in {None, key[0]} and namespace in {None, "", key[1]}]
-        return [copy.deepcopy(self._objects[key]) for key in sorted(keys)]
+        return [self._objects[key] for key in sorted(keys)]
 
-    def plural_of(self, uid):
-        """(plural, object) of a UID, or None."""
-        for key, found in self._objects.items():
-            if found["metadata"]["uid"] == uid:
-                return key[0], copy.deepcopy(found)
-        return None
+    def holds(self, uid):
+        """Whether there is an object of that UID."""
+        return any(found["metadata"]["uid"] == uid for found in self._objects.values())
 
     def create(self, plural, tree, *, complete=None):
         """Store a new object; `complete(tree)` may add what follows from its UID."""
         resource = BY_PLURAL[plural]
-        tree = copy.deepcopy(tree)
+        tree = copied(tree)
         meta = tree.setdefault("metadata", {})
         key = (plural, meta.get("namespace") or "", meta["name"])
         if key in self._objects:
@@ -73,7 +73,7 @@ class Store:
         if not meta.get("annotations", True):
             del meta["annotations"]
         self._put(key, tree, "ADDED")
-        return copy.deepcopy(tree)
+        return copied(tree)
 
     def update(self, plural, namespace, name, edit, *, uid=None):
         """Apply `edit` to a copy and store it; None when the object is not there (any more). Unchanged is no change."""
@@ -81,7 +81,7 @@ class Store:
         found = self._objects.get(key)
         if found is None or (uid is not None and found["metadata"]["uid"] != uid):
             return None
-        tree = copy.deepcopy(found)
+        tree = copied(found)
         edit(tree)
         if tree == found:
             return tree
@@ -93,7 +93,7 @@ class Store:
             self._remove(key)  # of what was going already, the last thing that is told is the state before
         else:
             self._put(key, tree, "MODIFIED")
-        return copy.deepcopy(tree)
+        return copied(tree)
 
     def remove(self, plural, namespace, name):
         self._remove((plural, namespace or "", name))
@@ -131,14 +131,14 @@ class Store:
         tree["metadata"]["resourceVersion"] = str(self.version)
         old = self._objects.get(key)
         self._objects[key] = tree
-        self._tell(Change(self.version, key[0], kind, copy.deepcopy(tree), old))
+        self._tell(Change(self.version, key[0], kind, tree, old))
 
     def _remove(self, key):
         old = self._objects.pop(key, None)
         if old is None:
             return
         self.version += 1
-        tree = copy.deepcopy(old)
+        tree = copied(old)
         tree["metadata"]["resourceVersion"] = str(self.version)
         self._tell(Change(self.version, key[0], "DELETED", tree, old))
 
@@ -146,6 +146,11 @@ class Store:
         self.history.append(change)
         for queue in self._listeners:
             queue.put_nowait(change)
+
+
+def copied(tree):
+    """A copy of plain JSON, in a tenth of the time that `copy.deepcopy` takes."""
+    return marshal.loads(marshal.dumps(tree))
 
 
 def _is_over(plural, tree):
