@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 __all__ = ["dynamic_uses", "texts_of"]
 
@@ -12,11 +14,31 @@ _METHODS = frozenset(
     {
         "exec_module", "load_module", "module_from_spec", "spec_from_file_location", "run_path", "run_module",
         "getsource", "getsourcelines", "getsourcefile", "getline", "getlines", "exec_", "iter_modules", "walk_packages",
-        "entry_points",
+        "entry_points", "get_source", "get_code", "runsource", "runcode", "InteractiveInterpreter",
+        "InteractiveConsole",
+        "zipimporter", "SourceFileLoader", "SourcelessFileLoader", "spec_from_loader", "CodeType", "__subclasses__",
     }
 )  # fmt: skip
 _IMPORTS = frozenset({"import_module", "__import__", "reload", "find_spec", "resolve_name"})
-_READERS = frozenset({"open", "read_text", "read_bytes", "FileIO", "get_data"})
+_READERS = frozenset(
+    {
+        "open", "read_text", "read_bytes", "FileIO", "get_data", "glob", "iglob", "rglob", "iterdir", "listdir",
+        "scandir", "walk", "stat", "getsize",
+    }
+)  # fmt: skip
+_PLACES = frozenset(
+    {
+        "f_lineno", "tb_lineno", "co_firstlineno", "co_lines", "co_positions", "co_code", "currentframe", "_getframe",
+        "getframeinfo", "extract_stack", "extract_tb", "walk_stack", "walk_tb",
+    }
+)  # fmt: skip
+"""What code has for its own lines and byte code: it moves with a comment."""
+
+_SOURCE_MODULES = frozenset(
+    {"marshal", "zipimport", "code", "codeop", "tokenize", "symtable", "py_compile", "compileall"}
+)
+
+_FINDS_SOURCE = re.compile(r"(?:.*\*)?\.pyw?")
 _HIDDEN = frozenset({"eval", "exec", "compile", "__import__", "import_module"})
 
 
@@ -42,10 +64,34 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
     aliases = _builtins_names(tree)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     reached = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    own = _named_after_file(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Call():
-                yield from _call(node, aliases)
+                yield from _call(node, aliases, own)
+            case ast.Attribute(attr=name) if name in _PLACES:
+                yield node.lineno, f"{name}: it sees where its code stands"
+            case ast.Attribute(
+                value=ast.Name(id="triton") | ast.Attribute(attr="jit"), attr="jit" | "script" | "trace"
+            ):
+                yield node.lineno, "a compiler that reads the source"
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="modules"), slice=key):
+                if not isinstance(key, ast.Constant) or key.value == "builtins":
+                    yield node.lineno, "sys.modules with a computed name"
+            case ast.Constant(value=str(text)) if _FINDS_SOURCE.fullmatch(text):
+                yield node.lineno, f"{text!r} finds source files"
+            case ast.List(elts=items) | ast.Tuple(elts=items) if _runs_text(items):
+                yield node.lineno, "a computed text for `-c`"
+            case ast.Import(names=names) if any(alias.name in _SOURCE_MODULES for alias in names):
+                yield node.lineno, "a module that reads or runs source"
+            case ast.ImportFrom(module=str(name), level=0) if name in _SOURCE_MODULES:
+                yield node.lineno, "a module that reads or runs source"
+            case ast.Attribute(value=ast.Name(id="ast"), attr="parse"):
+                yield node.lineno, "ast.parse"
+            case ast.ImportFrom(module="builtins", names=[ast.alias(name="*")]):
+                yield node.lineno, "all of builtins"
+            case ast.ImportFrom(names=names) if any(alias.name in _PLACES for alias in names):
+                yield node.lineno, "it sees where its code stands"
             case ast.Name(id="__builtins__") | ast.Constant(value="__builtins__"):
                 yield node.lineno, "__builtins__"
             case ast.Name(id=name, ctx=ast.Load()) if name in aliases and id(node) not in reached:
@@ -75,7 +121,42 @@ def _builtins_names(tree: ast.AST) -> frozenset[str]:
     )
 
 
-def _call(node: ast.Call, aliases: frozenset[str]) -> Iterator[tuple[int, str]]:
+def _named_after_file(tree: ast.AST) -> frozenset[str]:
+    """`__file__`, and the names that are assigned something made of it."""
+    found, before = {"__file__"}, 0
+    while len(found) != before:
+        before = len(found)
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    pass
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    targets = [target]
+                case _:
+                    continue
+            if _is_of(value, found):
+                found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return frozenset(found)
+
+
+def _is_of(expression: ast.AST, names: Collection[str]) -> bool:
+    """Whether an expression is made of one of `names`, and no fixed name of a file that is no source is in it."""
+    parts = list(ast.walk(expression))
+    if not any(isinstance(each, ast.Name) and each.id in names for each in parts):
+        return False
+    texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return not any(re.fullmatch(r"[^*?]*\.(?!pyw?$)\w+", text) for text in texts)
+
+
+def _runs_text(items: Sequence[ast.expr]) -> bool:
+    following = pairwise(items)
+    return any(
+        isinstance(flag, ast.Constant) and flag.value == "-c" and not isinstance(text, ast.Constant)
+        for flag, text in following
+    )
+
+
+def _call(node: ast.Call, aliases: frozenset[str], own: frozenset[str]) -> Iterator[tuple[int, str]]:
     match node.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             pass
@@ -83,16 +164,27 @@ def _call(node: ast.Call, aliases: frozenset[str]) -> Iterator[tuple[int, str]]:
             return
     direct = isinstance(node.func, ast.Name)
     if name in _IMPORTS:
-        if not (node.args and isinstance(node.args[0], ast.Constant)) or any(
-            isinstance(each, ast.Starred) for each in node.args
-        ):
+        first = node.args[0] if node.args else None
+        if not isinstance(first, ast.Constant) or first.value == "builtins":
             yield node.lineno, f"{name} with a computed name"
     elif (name in _CALLS and (direct or _is_builtins(node.func, aliases))) or name in _METHODS:
         yield node.lineno, name
-    elif name in _READERS and any(isinstance(each, ast.Name) and each.id == "__file__" for each in ast.walk(node)):
+    elif name in _READERS and _is_of(node, own):
         yield node.lineno, f"{name} of __file__"
+    elif name in {"system", "popen"} and node.args and not isinstance(node.args[0], ast.Constant):
+        yield node.lineno, f"{name} of a computed text"
+    elif name == "get" and isinstance(node.func, ast.Attribute) and _is_modules(node.func.value):
+        yield node.lineno, "sys.modules with a computed name"
     elif name == "getattr" and len(node.args) > 1 and _is_hidden(node.args[1]):
         yield node.lineno, "getattr of a builtin that evaluates text"
+
+
+def _is_modules(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="sys"), attr="modules"):
+            return True
+        case _:
+            return False
 
 
 def _is_builtins(function: ast.expr, aliases: frozenset[str]) -> bool:

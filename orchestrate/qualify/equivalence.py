@@ -10,7 +10,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -69,19 +69,24 @@ class Equivalence:
 def compare(old: Tree, new: Tree, *, of_tests: bool = True) -> Equivalence:
     """Compare two sources. `of_tests` says that the evidence is of tests that ran: then changed tests are a change.
 
-    Dynamic code anywhere in the program (not in its tests) makes the answer `can-not-tell` as soon as a file of the
-    program differs at all, be it in blanks alone: what such code does, it decides by texts that it finds.
+    Dynamic code anywhere in what ran (the program, and its tests where the evidence is of them) makes the answer
+    `can-not-tell` as soon as a file of the program differs at all, be it in blanks alone: what such code does, it
+    decides by texts that it finds.
     """
     paths = sorted(old.files.keys() | new.files.keys())
     differing = [path for path in paths if old.files.get(path) != new.files.get(path)]
-    program = _program(old, new) if differing else {}
+    program = _program(old, new, of_tests=of_tests) if differing else {}
     needed = names_imported_elsewhere(program.values())
     read = _Read(
         texts=frozenset(text.strip("./") for tree in program.values() for text in texts_of(tree)),
         packages=_packages(old) | _packages(new),
         modules=frozenset(name for (path, _), tree in program.items() for name in _imported(path, tree)),
     )
-    differences = tuple(_difference(path, old.files.get(path), new.files.get(path), needed, read) for path in differing)
+    pages_run = of_tests and any(b"doctest" in file.data for tree in (old, new) for file in tree.files.values())
+    differences = tuple(
+        _difference(path, old.files.get(path), new.files.get(path), needed, read, pages_run=pages_run)
+        for path in differing
+    )
     relation = max((each.relation for each in differences), key=list(Relation).index, default=Relation.IDENTICAL)
     changes = {Relation.CHANGED, Relation.TESTS} if of_tests else {Relation.CHANGED}
     if changed := [each for each in differences if each.relation in changes]:
@@ -114,25 +119,41 @@ class _Read:
     modules: frozenset[str]
 
 
-def _program(old: Tree, new: Tree) -> Mapping[tuple[str, bytes], ast.Module]:
-    """The syntax trees of both programs: their Python files without tests; what does not parse is left out."""
+def _program(old: Tree, new: Tree, *, of_tests: bool) -> Mapping[tuple[str, bytes], ast.Module]:
+    """The syntax trees of both programs: their Python files, tests only where they ran or the program imports them.
+
+    What does not parse is left out.
+    """
+    files = {(path, file.data) for tree in (old, new) for path, file in tree.files.items() if _is_python(path, file)}
+    todo = [each for each in files if of_tests or not _is_test(each[0])]
     found: dict[tuple[str, bytes], ast.Module] = {}
-    for tree in (old, new):
-        for path, file in tree.files.items():
-            if _is_python(path, file) and not _is_test(path) and (path, file.data) not in found:
-                parsed = _parse(file.data)
-                if parsed is not None:
-                    found[path, file.data] = parsed
+    imported: set[str] = set()
+    while todo:
+        for path, data in todo:
+            parsed = _parse(data)
+            if parsed is not None:
+                found[path, data] = parsed
+                imported.update(_imported(path, parsed))
+        files.difference_update(todo)
+        todo = [each for each in files if _is_module_of(each[0], imported)]
     return found
 
 
 def _difference(
-    path: str, old: SourceFile | None, new: SourceFile | None, needed: frozenset[str], read: _Read
+    path: str,
+    old: SourceFile | None,
+    new: SourceFile | None,
+    needed: frozenset[str],
+    read: _Read,
+    *,
+    pages_run: bool,
 ) -> Difference:
     """What became of one file."""
     if _is_test(path):
-        if path.removesuffix(".py").removesuffix("/__init__") in read.modules:
+        if _is_module_of(path, read.modules):
             return Difference(path, Relation.CHANGED, "the program imports it, test or not, and it differs")
+        if _is_named(path, read):
+            return Difference(path, Relation.UNTOLD, "a text of the program names it, test or not, and it differs")
         return Difference(path, Relation.TESTS, "a file of the tests differs")
     present = [file for file in (old, new) if file is not None]
     if all(_is_python(path, file) for file in present):
@@ -140,12 +161,19 @@ def _difference(
             return Difference(path, Relation.CHANGED, "was added" if old is None else "was removed")
         if old.kind != new.kind:
             return Difference(path, Relation.CHANGED, f"was {old.kind}, is {new.kind}")
-        return Difference(path, *_python(old.data, new.data, needed))
+        if _interpreter(old.data) != _interpreter(new.data):
+            return Difference(path, Relation.CHANGED, "another interpreter runs it")
+        relation, why = _python(old.data, new.data, needed)
+        if relation is not Relation.CHANGED and {path, PurePosixPath(path).name} & read.texts:
+            return Difference(path, Relation.UNTOLD, "a text of the program names it: it may be read as data")
+        return Difference(path, relation, why)
     if any(file.kind in {"link", "submodule"} for file in present):
         return Difference(path, Relation.CHANGED, "a link or a submodule differs")
     if _may_be_read(path, read):
         return Difference(path, Relation.UNTOLD, "data that the program may read differs")
     if all(_is_python(path, file) or file.kind == "file" for file in present) and _is_doc(path):
+        if pages_run:
+            return Difference(path, Relation.TESTS, "documentation differs, and something here runs documentation")
         return Difference(path, Relation.DOCS, "documentation differs")
     return Difference(path, Relation.CHANGED, "a file that is no Python source differs")
 
@@ -205,12 +233,25 @@ def _imported(path: str, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):
-                yield from (alias.name.replace(".", "/") for alias in aliases)
+                for alias in aliases:
+                    parts = alias.name.split(".")  # importing a module runs the packages that it is in
+                    yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
             case ast.ImportFrom(module=module, names=aliases, level=level):
-                parts = PurePosixPath(path).parts[:-level] if level else ()
-                base = [*parts, *(module or "").replace(".", " ").split()]
-                yield "/".join(base)
+                above = PurePosixPath(path).parts[:-level] if level else ()
+                base = [*above, *(module or "").replace(".", " ").split()]
+                yield from ("/".join(base[:count]) for count in range(1, len(base) + 1))
                 yield from ("/".join([*base, alias.name]) for alias in aliases)
+
+
+def _is_module_of(path: str, modules: Collection[str]) -> bool:
+    """Whether a file is one of the imported modules, from whichever folder it is imported."""
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    return any("/".join(parts[start:]) in modules for start in range(len(parts)))
+
+
+def _interpreter(data: bytes) -> bytes:
+    line = data.partition(b"\n")[0].rstrip()
+    return line if line.startswith(b"#!") else b""
 
 
 def _is_doc(path: str) -> bool:
@@ -227,7 +268,10 @@ def _packages(tree: Tree) -> frozenset[str]:
 def _may_be_read(path: str, read: _Read) -> bool:
     """Whether a file is data of a package, or a text of the program names it, or its folder where it is no page."""
     place = PurePosixPath(path)
-    if any(str(parent) in read.packages for parent in place.parents):
-        return True
+    return any(str(parent) in read.packages for parent in place.parents) or _is_named(path, read)
+
+
+def _is_named(path: str, read: _Read) -> bool:
+    place = PurePosixPath(path)
     folders = () if _is_doc(path) else tuple(str(parent) for parent in place.parents if str(parent) != ".")
     return any(name in read.texts for name in (path, place.name, *folders))

@@ -198,7 +198,9 @@ def test_dynamic_code_in_tests_or_beside_changed_pages_alone_is_no_matter():
     code = {"pkg/code.py": "eval('1')"}
     assert compare(tree(**code), tree(**code, **{"README.md": "others"})).answer is Answer.SUPPORTS
     tests = {"tests/test_code.py": "eval('1')"}
-    assert compare(tree(**tests), tree(**tests, **{"pkg/code.py": CODE + "# a remark"})).answer is Answer.SUPPORTS
+    remarked = tree(**tests, **{"pkg/code.py": CODE + "# a remark"})
+    assert compare(tree(**tests), remarked, of_tests=False).answer is Answer.SUPPORTS
+    assert compare(tree(**tests), remarked).answer is Answer.CAN_NOT_TELL  # what ran were these tests
 
 
 def test_a_change_is_said_before_what_can_not_be_told():
