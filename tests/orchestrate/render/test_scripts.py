@@ -71,6 +71,24 @@ def test_a_task_without_a_run_id_takes_skypilots(tmp_path, python, called):
     assert called()[0] == "sky-1"
 
 
+def test_an_interpreter_with_torch_and_no_numpy_is_not_used(tmp_path):
+    # torch's object collectives need numpy, which torch itself does not bring.
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/bash\n[ "$1" = -c ] && { [[ "$2" != *numpy* ]]; exit; }\n'
+        f'printf "%s\\n" "$*" >> "{tmp_path}/calls"\n'
+        '[ "$2" != venv ] || { mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; }\n'
+    )
+    python.chmod(0o755)
+    env = sky_env(tmp_path, python, RUN_ID="x")
+    subprocess.run(["bash", "-c", load_template(Backend.SKY)["setup"]], env=env, check=True)
+    assert run_sky(tmp_path, env).returncode == 0
+    made, installed, ran = (tmp_path / "calls").read_text().splitlines()
+    assert made == f"-m venv {tmp_path}/orchestrate-venv"
+    assert installed == f"-m pip install --quiet {env['REQUIREMENTS']}"
+    assert ran.startswith("-m harness node")
+
+
 @pytest.mark.parametrize("limit", ["0", "-1", "", "86401", "inf", "1; touch owned"])
 def test_a_task_without_a_real_limit_does_not_run(tmp_path, python, limit):
     answer = run_sky(tmp_path, sky_env(tmp_path, python(), RUN_ID="x", JOB_LIMIT_S=limit))

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -131,9 +132,12 @@ def test_the_template_is_a_valid_task_by_itself():
     check_task(load_template(Backend.SKY), "template")
 
 
-def test_the_template_pins_the_torch_that_the_project_is_tested_with():
-    (pin,) = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch==")]
-    assert load_template(Backend.SKY)["envs"]["TORCH_REQUIREMENT"] == pin
+def test_the_template_installs_what_the_harness_needs_as_the_project_is_tested_with_it():
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["harness"]
+    names = [requirement.partition(">")[0] for requirement in needed]
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.partition("==")[0] in names]
+    assert len(pins) == len(names)
+    assert sorted(load_template(Backend.SKY)["envs"]["REQUIREMENTS"].split()) == sorted(pins)
 
 
 def test_the_template_declares_no_group_variable():
