@@ -126,8 +126,8 @@ class Bed(slurm_bed.SlurmBed):
 
     def folders_left(self):
         """What is left of clusters on the shared disk and in shared memory."""
-        return [str(path) for place in (self.home / ".sky_clusters", self.home / ".sky_provision", Path("/dev/shm"))
-                for path in place.glob("orc-*")]  # fmt: skip
+        disk = [path for place in (".sky_clusters", ".sky_provision") for path in (self.home / place).glob("orc-*")]
+        return [str(path) for path in (*disk, *self.shared())]
 
     def audit(self, *arguments):
         """`orchestrate audit` from a machine without the runs: its answer, and its exit code."""

@@ -28,6 +28,7 @@ from slurm_machine import (
     free_port,
     is_server,
     node_python,
+    owner_of,
     pids_of_user,
     pids_titled,
     port_is_open,
@@ -54,7 +55,6 @@ PROGRAMS = (
     "useradd",
     "mknod",
 )
-USER = "orcbed"
 CLUSTER = "bed"
 GPUS = 4
 
@@ -77,6 +77,8 @@ class SlurmBed:
     def __init__(self, folder, *, provision_timeout_s=20):
         self.folder = Path(folder)
         self.provision_timeout_s = provision_timeout_s
+        # Of this bed alone: whoever takes another one down on this machine ends every process of its user.
+        self.user = f"orcbed{os.getpid()}"
         self.home = self.folder / "home"
         self.client = self.folder / "client"
         self.host = socket.gethostname().partition(".")[0]
@@ -127,8 +129,8 @@ class SlurmBed:
     def down(self):
         """End everything by its id, and remove the user. Every step is tried."""
         daemons = [partial(self.stop, name) for name in DAEMONS[::-1]]
-        steps = (self.stop_api_server, self.cancel_everything, *daemons, self._end_users_processes, self._remove_user,
-                 self._remove_shared)  # fmt: skip
+        steps = (self.stop_api_server, self.cancel_everything, *daemons, self._end_users_processes, self._remove_shared,
+                 self._remove_user)  # fmt: skip
         problems = []
         for step in steps:
             try:
@@ -163,7 +165,7 @@ class SlurmBed:
             process.kill()
             process.wait(15)
         if name == "sshd":
-            for pid in pids_titled(f"sshd: {USER}"):
+            for pid in pids_titled((f"sshd: {self.user}@", f"sshd: {self.user} ")):
                 os.kill(pid, signal.SIGTERM)
 
     def run(self, *command, check=True, limit_s=30):
@@ -182,7 +184,8 @@ class SlurmBed:
 
     def submit(self, name, *, gpus=0, comment=None, seconds=3600):
         """A job of somebody else under the same Slurm user; its id."""
-        options = ["--parsable", f"--job-name={name}", "--output=/dev/null", f"--uid={USER}", "--chdir=/", "--mem=64"]
+        options = ["--parsable", f"--job-name={name}", "--output=/dev/null", "--chdir=/", "--mem=64"]
+        options += [f"--uid={self.user}"]
         options += [f"--gres=gpu:H200:{gpus}"] if gpus else []
         options += [f"--comment={comment}"] if comment else []
         return self.run("sbatch", *options, f"--wrap=exec sleep {seconds}").strip()
@@ -198,7 +201,7 @@ class SlurmBed:
     def cancel_everything(self):
         """Leave no job in the queue."""
         if self.processes.keys() >= {"slurmctld", "munged"}:
-            self.run("scancel", f"--user={USER}", check=False)
+            self.run("scancel", f"--user={self.user}", check=False)
             wait(lambda: not self.run("squeue", "-h", check=False).strip(), "an empty queue", limit_s=60)
 
     def sky(self, *arguments, limit_s=180):
@@ -254,35 +257,37 @@ class SlurmBed:
                 ]
 
     def _make_user(self):
-        if not user_exists(USER):
+        if not user_exists(self.user):
             # `*` and not `!`: sshd without PAM refuses a user whose password is locked.
-            self.run("useradd", "--no-create-home", "-d", str(self.home), "-s", "/bin/bash", "-p", "*", USER)
+            self.run("useradd", "--no-create-home", "-d", str(self.home), "-s", "/bin/bash", "-p", "*", self.user)
         self.home.mkdir()
         (self.home / ".ssh").mkdir(mode=0o700)
 
     def _remove_user(self):
-        if user_exists(USER):
-            self.run("userdel", USER)
+        if user_exists(self.user):
+            self.run("userdel", self.user)
 
     def _end_users_processes(self):
-        if not user_exists(USER):
+        if not user_exists(self.user):
             return
-        uid = pwd.getpwnam(USER).pw_uid
+        uid = pwd.getpwnam(self.user).pw_uid
         for signum in (signal.SIGTERM, signal.SIGKILL):
             for pid in pids_of_user(uid):
                 strike(pid, signum)
             try:
-                wait(lambda: not pids_of_user(uid), f"the processes of {USER} to go", limit_s=5)
+                wait(lambda: not pids_of_user(uid), f"the processes of {self.user} to go", limit_s=5)
             except AssertionError:
                 continue
             return
-        raise AssertionError(f"processes of {USER} do not go: {pids_of_user(uid)}")
+        raise AssertionError(f"processes of {self.user} do not go: {pids_of_user(uid)}")
+
+    def shared(self):
+        """SkyPilot's folders in shared memory (its `tmpdir` here) of clusters of this bed."""
+        return [path for path in Path("/dev/shm").glob("*-????????") if owner_of(path) == self.user]
 
     def _remove_shared(self):
-        """SkyPilot's folders in shared memory (its `tmpdir` here) of clusters of this bed."""
-        for path in Path("/dev/shm").glob("*-????????"):  # SkyPilot's name for one: the cluster's and a hash
-            if (path / "skypilot-runtime").is_dir() or path.name.startswith("orc-"):
-                shutil.rmtree(path, ignore_errors=True)
+        for path in self.shared():
+            shutil.rmtree(path, ignore_errors=True)
 
     def _make_gpus(self):
         for index in range(GPUS):
@@ -342,7 +347,7 @@ Port {self.ports["sshd"]}
 ListenAddress 127.0.0.1
 HostKey {folder}/ssh/host
 PidFile none
-AllowUsers {USER}
+AllowUsers {self.user}
 StrictModes no
 UsePAM no
 PasswordAuthentication no
@@ -382,7 +387,7 @@ exec /usr/bin/curl "$@"
         lines = [f"export PATH={binaries}:$PATH", *(f"export {name}={value}" for name, value in exports.items())]
         for name in (".bashrc", ".bash_profile"):
             (self.home / name).write_text("\n".join(lines) + "\n")
-        self.run("chown", "-R", f"{USER}:{USER}", str(self.home))
+        self.run("chown", "-R", f"{self.user}:{self.user}", str(self.home))
 
     def _write_client(self):
         client, folder = self.client, self.folder
@@ -390,7 +395,7 @@ exec /usr/bin/curl "$@"
 Host {CLUSTER}
     HostName 127.0.0.1
     Port {self.ports["sshd"]}
-    User {USER}
+    User {self.user}
     IdentityFile {folder}/ssh/client
     IdentitiesOnly yes
     UserKnownHostsFile {folder}/ssh/known_hosts
@@ -438,7 +443,7 @@ slurm:
         return copy / real.relative_to(base)
 
     def _user_can_read(self, path):
-        done = subprocess.run(["runuser", "-u", USER, "--", "test", "-r", str(path)], check=False)
+        done = subprocess.run(["runuser", "-u", self.user, "--", "test", "-r", str(path)], check=False)
         return done.returncode == 0
 
 

@@ -69,6 +69,14 @@ def user_exists(name):
     return True
 
 
+def owner_of(path):
+    """Who owns a file, None where it is gone or nobody's."""
+    try:
+        return path.owner()
+    except (OSError, KeyError):
+        return None
+
+
 def all_pids():
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
@@ -85,15 +93,15 @@ def pids_of_user(uid):
     return found
 
 
-def pids_titled(title):
-    """sshd's sessions, which outlive their listener; by the title that they give themselves."""
+def pids_titled(titles):
+    """sshd's sessions, which outlive their listener; by how the titles that they give themselves begin."""
     found = []
     for pid in all_pids():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue
-        if command.startswith(title):
+        if command.startswith(titles):
             found.append(pid)
     return found
 
