@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrate.backends.protocol import Preflight, Request
 from orchestrate.backends.skypilot_answers import failed
-from orchestrate.backends.skypilot_availability import check_fits, gpu_counts, summed
+from orchestrate.backends.skypilot_availability import GpuCount, check_fits, gpu_counts, summed
 from orchestrate.backends.skypilot_calls import Calls
 from orchestrate.backends.skypilot_refusals import Asked, refused
 from orchestrate.backends.skypilot_settings import SkySettings
@@ -44,7 +44,7 @@ class PreflightCheck:
         caps = caps_of(self.settings, tree, request, can_autodown=can)
         task = self._parsed(tree)
         self._check_infra()
-        counts = self._asked("looking for GPUs", lambda: gpu_counts(self.settings, self.calls, self.login))
+        counts, blind = self._counts()
         facts: dict[str, Any] = {
             "infra": self.settings.infra or "any",
             "server": dict(server),
@@ -56,8 +56,19 @@ class PreflightCheck:
             found = summed(counts, self.settings, self.login)
             facts["gpus"] = {"kind": found.kind, "total": found.total, "free": found.free, "source": found.source}
         self._optimize(task)
+        if blind is not None:
+            raise failed("looking for GPUs", blind) from blind
         allocated = str(self.settings.accelerators)
         return Preflight(request.device, facts, caps, {"provider": "sky", "infra": facts["infra"], "asked": allocated})
+
+    def _counts(self) -> tuple[tuple[GpuCount, ...] | None, Exception | None]:
+        """GPUs node by node, or why they can not be counted: of a place that there is not, the optimizer tells."""
+        try:
+            return gpu_counts(self.settings, self.calls, self.login), None
+        except BackendError:
+            raise
+        except Exception as error:  # noqa: BLE001  # SkyPilot's exceptions have no common base
+            return None, error
 
     def _parsed(self, tree: Mapping[str, Any]) -> Any:
         try:

@@ -9,7 +9,6 @@ from typing import Any
 from orchestrate.backends.protocol import Ownership, Request
 from orchestrate.cells.cell_set import load_cell_set
 from orchestrate.clock import from_wire
-from orchestrate.errors import UsageError
 from orchestrate.render.image import parse_image
 from orchestrate.render.qualification import QualificationFiles
 from orchestrate.render.rendered import Rendered, render
@@ -48,9 +47,7 @@ class SkySettings:
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> SkySettings:
-        """The settings in a plan; `UsageError` for one that this backend can not follow."""
-        if settings.get("sink") is not None:
-            raise UsageError("--sink means nothing to the backend sky yet", remedy="leave --sink out")
+        """The settings in a plan."""
         return cls(
             infra=settings.get("infra"),
             accelerators=Accelerators.parse(str(settings.get("accelerators") or "H200:4")),

@@ -57,9 +57,9 @@ _DECORATORS = (
     CPUS_OPTION,
     MEMORY_OPTION,
     click.option("--provision-timeout", type=DURATION, metavar="DURATION", help="sky, k8s: bound on one acquisition."),
-    click.option("--sink", metavar="WHERE", help="Durable copy of the evidence: pvc:CLAIM[/PATH] (k8s), a URI (sky)."),
+    click.option("--sink", metavar="WHERE", help="k8s: durable copy of the evidence, pvc:CLAIM[/PATH]."),
     click.option("--accept-no-cap", is_flag=True, help="sky, k8s: also where nothing there would end a lost run."),
-    click.option("--ttl", type=DURATION, metavar="DURATION", help="sky, k8s: life of what has ended."),
+    click.option("--ttl", type=DURATION, metavar="DURATION", help="k8s: life of the ended Job."),
     INFRA_OPTION,
     click.option("--workdir", metavar="DIR", help="sky: a folder with `harness` that travels instead."),
     click.option("--python", metavar="PATH", help="sky: the node's interpreter.  [default: python3]"),
@@ -80,9 +80,9 @@ _SUITS: Mapping[str, tuple[str, ...]] = {
     "cpus": _REMOTE,
     "memory": _REMOTE,
     "provision_timeout": _REMOTE,
-    "sink": _REMOTE,
+    "sink": ("k8s",),
     "accept_no_cap": _REMOTE,
-    "ttl": _REMOTE,
+    "ttl": ("k8s",),
     "infra": ("sky",),
     "workdir": ("sky",),
     "python": ("sky",),
@@ -98,7 +98,6 @@ _SUITS: Mapping[str, tuple[str, ...]] = {
 
 _OBJECT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_URI = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+.*", re.ASCII)
 _CLAIM = re.compile(r"pvc:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?:/.*)?", re.ASCII)
 
 
@@ -135,7 +134,7 @@ def settings_of(
             )
     if backend not in _REMOTE:
         return {}
-    settings = _settings(backend, given, needs)
+    settings = _settings(given, needs)
     if corpus is not None:
         settings["corpus"] = dict(corpus)
     _check_as_rendered(settings, given, needs, deadline_s)
@@ -170,7 +169,7 @@ def _place(backend: str, name: str) -> dict[str, str]:
     return {"context": context, "namespace": namespace}
 
 
-def _settings(backend: str, given: Mapping[str, Any], needs: Needs) -> dict[str, Any]:
+def _settings(given: Mapping[str, Any], needs: Needs) -> dict[str, Any]:
     image = None if given["image"] is None else parse_image(given["image"])
     if image is not None and (warning := image.warning()) is not None:
         say(f"warning: {warning}", err=True)
@@ -182,7 +181,7 @@ def _settings(backend: str, given: Mapping[str, Any], needs: Needs) -> dict[str,
         "cpus": given["cpus"],
         "memory_gib": given["memory"],
         "provision_timeout_s": given["provision_timeout"],
-        "sink": _sink(backend, given["sink"]),
+        "sink": _sink(given["sink"]),
         "accept_no_cap": True if given["accept_no_cap"] else None,
         "ttl_s": given["ttl"],
         "infra": given["infra"],
@@ -200,12 +199,9 @@ def _settings(backend: str, given: Mapping[str, Any], needs: Needs) -> dict[str,
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _sink(backend: str, sink: str | None) -> str | None:
-    if sink is None:
-        return None
-    form, said = (_CLAIM, "pvc:CLAIM or pvc:CLAIM/PATH") if backend == "k8s" else (_URI, "a storage URI, s3://BUCKET")
-    if not form.fullmatch(sink):
-        raise UsageError(f"--sink {sink[:200]!r} does not suit the backend {backend}", remedy=f"give {said}")
+def _sink(sink: str | None) -> str | None:
+    if sink is not None and not _CLAIM.fullmatch(sink):
+        raise UsageError(f"--sink {sink[:200]!r} is no volume claim", remedy="give pvc:CLAIM or pvc:CLAIM/PATH")
     return sink
 
 

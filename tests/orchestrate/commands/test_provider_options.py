@@ -81,7 +81,8 @@ def test_none_alone_takes_the_selector_and_the_tolerations_away():
 @pytest.mark.parametrize(
     ("backend", "arguments"),
     [
-        ("sky", ["--sink", "pvc:claim"]),
+        ("sky", ["--sink", "s3://bucket"]),
+        ("sky", ["--ttl", "10m"]),
         ("k8s", ["--sink", "s3://bucket"]),
         ("k8s", ["--namespace", "Not a name"]),
         ("k8s", ["--queue", "Not a name"]),

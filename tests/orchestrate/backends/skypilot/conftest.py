@@ -124,7 +124,15 @@ class FakeSdk:
         return infra != "yotta"
 
     def optimize(self, task):
-        return self.world.act("optimize", lambda: self.world.request("sky.optimize", None, lambda: None))
+        return self.world.act(
+            "optimize",
+            lambda: self.world.request("sky.optimize", None, lambda: self._place(task["resources"]["infra"])),
+        )
+
+    @staticmethod
+    def _place(infra):
+        if infra == "slurm/nowhere":
+            raise ValueError(f"Cluster {infra} not found in Slurm config. Available clusters: ['bed']")
 
     def launch(self, task, cluster):
         return self.world.act("launch", lambda: self._launch(task, cluster))
@@ -213,8 +221,8 @@ class FakeSdk:
         self.world.folders.discard(f".sky_clusters/{cluster}{HASH}")
 
     def slurm_nodes(self, slurm_cluster):
-        rows = [{"node_name": "n1", "gpu_type": "H200", "total_gpus": 4, "free_gpus": 1}]
-        return self.world.act("slurm_nodes", lambda: self.world.request("sky.nodes", None, lambda: rows))
+        rows = {"bed": [{"node_name": "n1", "gpu_type": "H200", "total_gpus": 4, "free_gpus": 1}]}
+        return self.world.act("slurm_nodes", lambda: self.world.request("sky.nodes", None, lambda: rows[slurm_cluster]))
 
     def kubernetes_nodes(self, context):
         return self.world.act("kubernetes_nodes", lambda: self.world.request("sky.nodes", None, lambda: None))

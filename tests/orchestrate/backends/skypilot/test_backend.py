@@ -100,6 +100,13 @@ def test_what_no_node_has_is_refused_before_anything_is_asked_for(bed, asked, wo
     assert "launch" not in bed.world.calls
 
 
+def test_a_slurm_cluster_that_there_is_not_is_misconfigured_and_no_fault_of_the_provider(bed):
+    # SkyPilot's list of the nodes of such a cluster fails with a bare KeyError.
+    with pytest.raises(UnsatisfiableError, match="Available clusters") as refused:
+        bed.forward(bed.backend(direct=False, infra="slurm/nowhere"))
+    assert refused.value.case.offers[0].reason.label == "misconfigured"
+
+
 def test_an_infra_without_credentials_is_refused_after_a_fresh_check(bed):
     bed.world.enabled = []
     with pytest.raises(UnsatisfiableError, match="no access to slurm"):
@@ -242,14 +249,6 @@ def test_evidence_that_can_not_be_fetched_is_a_problem_of_the_collection(bed):
     bed.forward(backend)
     bed.world.folders.clear()
     assert "could not be fetched" in backend.collect(bed.request).problem
-
-
-@pytest.mark.parametrize("name", ["sink"])
-def test_a_setting_that_means_nothing_here_is_refused(bed, name):
-    from orchestrate.errors import UsageError
-
-    with pytest.raises(UsageError, match="--sink"):
-        bed.backend(**{name: "s3://bucket"})
 
 
 def test_groups_and_schedule_reach_the_node_by_the_sets_own_variable(bed):
