@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrate.backends.survey import OwnedResources, Surveyor
 from orchestrate.lifecycle.run_directory import RunDirectory
+from orchestrate.render.text import cloud_label_value, label_value
 
 __all__ = ["Action", "Filter", "Finding", "Held"]
 
@@ -40,9 +41,14 @@ class Filter:
         """Whether this finding is meant."""
         return (
             (self.run_id is None or finding.run_id == self.run_id)
-            and (self.owner is None or finding.owner == self.owner)
+            and (self.owner is None or finding.owner in _written(self.owner))
             and (self.older_than_s is None or finding.age_s >= self.older_than_s)
         )
+
+
+def _written(owner: str) -> tuple[str, ...]:
+    """`owner` in each form in which a provider may keep it: a field that does not hold `ada@ws1` has a label of it."""
+    return owner, label_value(owner), cloud_label_value(owner)
 
 
 @dataclass(frozen=True, slots=True)

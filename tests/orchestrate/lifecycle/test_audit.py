@@ -15,6 +15,7 @@ from orchestrate.lifecycle.audit import apply, plan_audit
 from orchestrate.lifecycle.findings import Action, Filter
 from orchestrate.lifecycle.journal import Journal, is_chained
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
+from orchestrate.render.text import cloud_label_value, label_value
 
 NOW = datetime(2026, 11, 30, 18, tzinfo=UTC)
 PAST, FUTURE = to_wire(NOW - timedelta(hours=1)), to_wire(NOW + timedelta(hours=1))
@@ -134,6 +135,14 @@ def test_a_named_run_or_owner_may_go_before_it_expires_and_nobody_elses_does(pla
     assert actions(plan(owner="bob@ws")) == {"r2": Action.END}
     assert actions(plan(owner="bob@w")) == {}
     assert actions(plan(run_id="r")) == {}
+
+
+@pytest.mark.parametrize("written", [label_value, cloud_label_value])
+def test_an_owner_is_known_by_the_label_that_a_provider_keeps_of_it(plan, provider, written):
+    provider.hold("r1", owner=written("Ada@ws"))
+    provider.hold("r2", owner=written("Bob@ws"))
+    assert actions(plan(owner="Ada@ws")) == {"r1": Action.END}
+    assert actions(plan(owner="ada@ws")) == {}
 
 
 def test_what_appears_after_the_plan_is_not_touched(plan, provider):
