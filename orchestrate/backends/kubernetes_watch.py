@@ -61,8 +61,8 @@ class Watch:
         return self.seen
 
     def pods(self, budget: Budget, tries: int = 1) -> tuple[Object, ...]:
-        """The pods that the Job owns."""
-        selector = f"batch.kubernetes.io/controller-uid={self.uid}"
+        """The pods that the Job owns, by the label that every version sets: the one with a prefix came with 1.27."""
+        selector = f"controller-uid={self.uid}"
         return self.api.items(Kind.POD.path(self.names.namespace), budget, tries=tries, labelSelector=selector)
 
     def pod(self) -> Object | None:

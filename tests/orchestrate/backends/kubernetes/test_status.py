@@ -1,11 +1,14 @@
 """How the end of a Job is told to the life cycle."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from orchestrate.backends.kubernetes_api import Api
 from orchestrate.backends.kubernetes_job import provision_s, wanted
 from orchestrate.backends.kubernetes_status import Held, status_of
+from orchestrate.backends.kubernetes_watch import Watch
 from orchestrate.backends.protocol import JobState
 from orchestrate.capacity.seen import Seen
 from orchestrate.clock import from_wire
@@ -21,6 +24,21 @@ def watched(*, exit_code=0, kind=None, suspend=False, reason="BackoffLimitExceed
         "status": {"phase": "Failed", "containerStatuses": [{"name": "node", "state": {"terminated": ended}}]},
     }
     return SimpleNamespace(seen=Seen(job, pods=(pod,)))
+
+
+@pytest.mark.parametrize("prefixes", [("",), ("", "batch.kubernetes.io/")], ids=["before 1.27", "since 1.27"])
+def test_a_jobs_pods_are_found_by_the_labels_of_every_version(prefixes):
+    labels = {f"{prefix}controller-uid": "j" for prefix in prefixes}
+    pod = {"metadata": {"uid": "p", "name": "a-x", "labels": labels}}
+
+    class Server:
+        def send(self, method, path, query, body, timeout_s):
+            key, _, value = query["labelSelector"].partition("=")
+            return json.dumps({"items": [pod] if labels.get(key) == value else []})
+
+    api = Api(Server())
+    watch = Watch(api, SimpleNamespace(namespace="team"), "j")
+    assert watch.pods(api.budget(5)) == (pod,)
 
 
 def test_a_container_that_ended_is_not_yet_a_job_that_ended():
