@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ PREFLIGHT_SCHEMA = "harness.preflight/1"
 NOT_APPLICABLE = "not-applicable"
 _GPU_NAMES = {"h200": "H200"}
 _GPU_FACTS = ("gpus", "driver", "cuda", "nccl", "topology", "held_by_others")
+_MODULES = ("torch", "numpy")
+"""What the cells import; torch itself comes without numpy, and its collectives of objects need it."""
+
 _HELD_MIB = 1024
 """Memory in use on an idle GPU that the driver and ECC account for; more than this is somebody's."""
 
@@ -61,16 +65,17 @@ class Preflight:
 def look(device: str, slots: int, env: Mapping[str, str], ask: Ask | None = None) -> Preflight:
     """Look at this node for a set that needs `device` and `slots` GPUs (or processes on a CPU)."""
     facts: dict[str, Any] = {"schema": PREFLIGHT_SCHEMA, "device": device, "slots": slots, **_machine()}
+    problems = [f"{sys.executable} has no {name}" for name in _MODULES if find_spec(name) is None]
+    visible = env.get("CUDA_VISIBLE_DEVICES")
     if device == "cpu":
         facts |= dict.fromkeys(_GPU_FACTS, NOT_APPLICABLE)
-        return Preflight(facts | {"fingerprint": fingerprint(facts), "problems": []}, ())
-    gpu_facts, problems = _gpus(ask or _ask)
-    facts |= gpu_facts
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    problems += check_gpus(facts, device, slots, visible)
+    else:
+        gpu_facts, more = _gpus(ask or _ask)
+        facts |= gpu_facts
+        problems += [*more, *check_gpus(facts, device, slots, visible)]
     named = tuple(f"node {facts['node']}: {problem}" for problem in problems)
     facts |= {"fingerprint": fingerprint(facts), "problems": list(named)}
-    return Preflight(facts, named, len(_chosen(facts, visible)))
+    return Preflight(facts, named, 0 if device == "cpu" else len(_chosen(facts, visible)))
 
 
 def check_gpus(facts: Mapping[str, Any], device: str, slots: int, visible: str | None) -> list[str]:

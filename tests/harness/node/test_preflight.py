@@ -1,8 +1,10 @@
 import json
 import subprocess
+import sys
 
 import pytest
 
+from harness import preflight
 from harness.preflight import fingerprint, look
 
 ROW = "{index}, GPU-{index}, {name}, 570.1, 143771, {used}, {mig}"
@@ -45,6 +47,14 @@ def test_on_a_cpu_set_gpu_facts_are_not_applicable_and_no_tool_is_asked():
         assert found.facts[name] == "not-applicable"
     assert found.facts["cpus"] >= 1
     json.dumps(found.facts)
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_an_image_with_torch_alone_is_no_node_to_run_cells_on(monkeypatch, device):
+    real = preflight.find_spec
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "numpy" else real(name))
+    (problem,) = look(device, 4, {}, node()).problems
+    assert problem.endswith(f"{sys.executable} has no numpy")
 
 
 def test_a_node_as_asked_for_has_no_problem_and_its_facts_are_kept():
