@@ -2,7 +2,7 @@
 
 Without `ORCHESTRATE_K8S_IMAGE` the cluster is the emulator. With it, it is the one that KUBECONFIG names: then
 `ORCHESTRATE_K8S_NAMESPACE` is the namespace to use (`orchestrate-it` unless it is set; made when it is not there), and
-the image needs bash, tar, gzip, coreutils and `python3` with PyTorch.
+the image needs bash, tar, gzip, coreutils and `python3` with PyTorch and numpy.
 """
 
 import json
@@ -97,13 +97,17 @@ class Cluster:
         return self.batch.create_namespaced_job(self.namespace, body)
 
     def drop(self, name):
+        """Delete a Job and wait until it is gone: in the foreground it stays for a moment after its last pod."""
         options = client.V1DeleteOptions(propagation_policy="Foreground")
         try:
             self.batch.delete_namespaced_job(name, self.namespace, body=options)
         except client.ApiException as error:
             if error.status != 404:
                 raise
-        until(lambda: not self.pods(name), f"{name} to go", limit_s=90)
+        until(lambda: not self.pods(name) and not self._has_job(name), f"{name} to go", limit_s=90)
+
+    def _has_job(self, name):
+        return bool(self.batch.list_namespaced_job(self.namespace, field_selector=f"metadata.name={name}").items)
 
     def until_running(self, job, *, limit_s=120):
         def running():
@@ -311,17 +315,19 @@ def neighbours(cluster):
         "orchestrate/token": "c" * 32, "orchestrate/expires": expires, "orchestrate/cell-set": "smoke",
     }  # fmt: skip
     like = {"app.kubernetes.io/name": "orchestrate", "orchestrate/template": "cost-calibration"}
-    cluster.hold(name, labels=labels)
-    cluster.hold("orchestrate-smoke-by-hand", labels=like, suspend=True)
     body = {"metadata": {"name": f"{name}-harness-000000000000-0", "labels": labels}, "data": {"a": "1"}}
-    cluster.core.create_namespaced_config_map(cluster.namespace, body)
-    cluster.until_running(name)
-    before = state(cluster)
-    yield
-    assert state(cluster) == before
-    cluster.drop(name)
-    cluster.drop("orchestrate-smoke-by-hand")
-    cluster.core.delete_namespaced_config_map(body["metadata"]["name"], cluster.namespace)
+    try:
+        cluster.core.create_namespaced_config_map(cluster.namespace, body)
+        cluster.hold(name, labels=labels)
+        cluster.hold("orchestrate-smoke-by-hand", labels=like, suspend=True)
+        cluster.until_running(name)
+        before = state(cluster)
+        yield
+        assert state(cluster) == before
+    finally:  # what is left here would fail every later test
+        cluster.drop(name)
+        cluster.drop("orchestrate-smoke-by-hand")
+        cluster.core.delete_namespaced_config_map(body["metadata"]["name"], cluster.namespace)
 
 
 def state(cluster):

@@ -46,9 +46,11 @@ def quota(cluster):
 def holder(cluster):
     """All GPUs of the cluster, held by somebody else."""
     cluster.hold("somebody", gpus=cluster.gpus())
-    cluster.until_running("somebody")
-    yield
-    cluster.drop("somebody")
+    try:
+        cluster.until_running("somebody")
+        yield
+    finally:
+        cluster.drop("somebody")
 
 
 @pytest.mark.usefixtures("holder")
