@@ -96,15 +96,17 @@ class Cluster:
         }  # fmt: skip
         return self.batch.create_namespaced_job(self.namespace, body)
 
-    def drop(self, name):
-        """Delete a Job and wait until it is gone: in the foreground it stays for a moment after its last pod."""
+    def drop(self, *names):
+        """Delete Jobs and wait until they are gone: in the foreground they stay for a moment after their last pods."""
         options = client.V1DeleteOptions(propagation_policy="Foreground")
-        try:
-            self.batch.delete_namespaced_job(name, self.namespace, body=options)
-        except client.ApiException as error:
-            if error.status != 404:
-                raise
-        until(lambda: not self.pods(name) and not self._has_job(name), f"{name} to go", limit_s=90)
+        for name in names:
+            try:
+                self.batch.delete_namespaced_job(name, self.namespace, body=options)
+            except client.ApiException as error:
+                if error.status != 404:
+                    raise
+        for name in names:
+            until(lambda name=name: not self.pods(name) and not self._has_job(name), f"{name} to go", limit_s=90)
 
     def _has_job(self, name):
         return bool(self.batch.list_namespaced_job(self.namespace, field_selector=f"metadata.name={name}").items)
@@ -325,8 +327,7 @@ def neighbours(cluster):
         yield
         assert state(cluster) == before
     finally:  # what is left here would fail every later test
-        cluster.drop(name)
-        cluster.drop("orchestrate-smoke-by-hand")
+        cluster.drop(name, "orchestrate-smoke-by-hand")
         cluster.core.delete_namespaced_config_map(body["metadata"]["name"], cluster.namespace)
 
 
