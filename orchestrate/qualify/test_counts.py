@@ -108,14 +108,16 @@ def from_junit(data: bytes) -> TestCounts:
             passed += 1
         else:
             found[kind[0]].append(Named(_case_name(case), kind[1]))
+    tries = [(case, sum(child.tag in _TRIES for child in case)) for case in cases]
     counts = TestCounts(
         passed=passed,
         failed=tuple(found["failed"]),
         errors=tuple(found["errors"]),
         skipped=tuple(found["skipped"]),
         xfailed=tuple(found["xfailed"]),
+        retried=tuple(Named(_case_name(case), f"tried {count + 1} times") for case, count in tries if count),
     )
-    return replace(counts, gaps=tuple(_totals_differ(root, counts)))
+    return replace(counts, gaps=(*_strange_words(root), *_totals_differ(root, counts)))
 
 
 @dataclass(slots=True)
@@ -229,17 +231,34 @@ def _sum(parts: list[TestCounts], gaps: list[str]) -> TestCounts:
     )
 
 
+_TRIES = frozenset({"flakyFailure", "flakyError", "rerunFailure", "rerunError"})
+_WORDS = frozenset({"testsuites", "testsuite", "testcase", "failure", "error", "skipped"})
+_LIKE_WORDS = frozenset({*_WORDS, "case", "test", "suite", "failed", "errors", "failures", "skip", "disabled"})
+_NOT_RUN = frozenset({"notrun", "disabled", "suppressed", "skipped", "ignored", "filtered"})
+
+
 def _kind(case: Element) -> tuple[str, str] | None:
-    for child in case:
-        reason = (child.get("message") or child.text or "").strip()[:2000]
-        match child.tag:
-            case "failure":
-                return "failed", reason
-            case "error":
-                return "errors", reason
-            case "skipped":
-                return ("xfailed" if child.get("type") == "pytest.xfail" else "skipped"), reason
+    """What became of a case, the worst that it says, and the reason; None where it passed."""
+    said = {child.tag: child for child in reversed(case)}
+    for tag, kind in (("failure", "failed"), ("error", "errors"), ("skipped", "skipped")):
+        if tag in said:
+            child = said[tag]
+            reason = (child.get("message") or child.text or "").strip()[:2000]
+            is_expected = tag == "skipped" and child.get("type") == "pytest.xfail"
+            return ("xfailed" if is_expected else kind), reason
+    for name in ("result", "status"):
+        if case.get(name, "").lower() in _NOT_RUN:
+            return "skipped", f"{name}: {case.get(name, '')[:100]}"
     return None
+
+
+def _strange_words(root: Element) -> Iterable[str]:
+    """Elements that look like those of JUnit and are not: a reader that skips them would miss a failure."""
+    for element in root.iter():
+        tag = str(element.tag)
+        if tag not in _WORDS and tag.rpartition("}")[2].lower() in _LIKE_WORDS:
+            yield f"the JUnit report has the element {tag[:80]!r}, which is none of JUnit's"
+            return
 
 
 def _case_name(case: Element) -> str:

@@ -165,3 +165,53 @@ def test_no_truncation_or_flip_makes_more_of_a_report_than_there_is(data):
 )
 def test_a_junit_file_that_is_not_whole_has_a_gap(text):
     assert from_junit(text).gaps
+
+
+def junit(case, **totals):
+    words = " ".join(f'{name}="{value}"' for name, value in ({"tests": 1} | totals).items())
+    return from_junit(f"<testsuites><testsuite {words}>{case}</testsuite></testsuites>".encode())
+
+
+@pytest.mark.parametrize(
+    "case",
+    ['<testcase name="a" status="notrun" result="suppressed"/>', '<testcase name="a" status="disabled"/>',
+     '<testcase name="a" result="skipped"/>'],
+)  # fmt: skip
+def test_a_junit_case_that_says_that_it_did_not_run_is_skipped_and_not_passed(case):
+    counts = junit(case)
+    assert (counts.passed, len(counts.skipped)) == (0, 1)
+    assert counts.skipped[0].reason
+
+
+@pytest.mark.parametrize("word", ["<skipped/>", "<system-out>skipped</system-out>"])
+def test_a_failure_is_not_hidden_behind_another_word_on_its_case(word):
+    counts = junit(f'<testcase name="a">{word}<failure message="x"/></testcase>', failures=1)
+    assert [each.reason for each in counts.failed] == ["x"]
+
+
+def test_a_case_that_was_tried_again_until_it_passed_is_told():
+    counts = junit('<testcase name="a"><flakyFailure message="x"/><rerunFailure message="x"/></testcase>')
+    assert counts.passed == 1
+    assert [each.test for each in counts.retried] == ["a"]
+
+
+@pytest.mark.parametrize("case", ['<testcase name="a"><Failure message="x"/></testcase>',
+                                  '<testcase xmlns="urn:x" name="a"><failure message="x"/></testcase>',
+                                  '<testcase name="a"><failure xmlns="urn:x" message="x"/></testcase>',
+                                  '<case name="a"><failure/></case><testcase name="b"/>'])  # fmt: skip
+def test_words_that_are_not_junits_are_a_gap_and_no_pass(case):
+    counts = junit(case)
+    assert counts.gaps
+
+
+@pytest.mark.parametrize(
+    "text", ["<a>" * 100_000, "<testsuite>" + "<x>" * 50_000, '<testsuite tests="' + "9" * 10_000 + '"/>']
+)
+def test_a_hostile_junit_file_is_a_gap(text):
+    assert from_junit(text.encode()).gaps
+
+
+@pytest.mark.parametrize("count", ["9" * 4299, "1e999", "NaN", "-1", "true", '"1"'])
+def test_a_hostile_count_is_a_gap(count):
+    line = f'{{"schema": "harness.pytest-report/1", "session": "a", "kind": "collected", "count": {count}}}'
+    assert from_pytest_report(line.encode()).gaps
