@@ -100,13 +100,14 @@ def conclude(
         return _red(verdict, "the change was never classified, so nothing is known about it", ())
     if not classified.needed:
         return _not_needed(classified, jobs, evidence, reconciled)
+    seen = reconciled is not None and (reconciled.found or reconciled.left)
+    if evidence is None and classified.change.from_fork and not seen:
+        return _red(Verdict.NOT_RUN, "the change is of another repository: it gets no credentials, and so no GPUs", ())
     if reconciled is not None and not reconciled.confirmed:
         what = ", ".join((*reconciled.left, *reconciled.unknown)[:5]) or "the look afterwards was not clean"
         return _red(Verdict.TEARDOWN_UNCONFIRMED, f"something of ours may still exist: {what}", ())
     if admitted is False:
         return _red(Verdict.NOT_RUN, "the admission deadline passed before anything was asked for", ())
-    if evidence is None and classified.change.from_fork:
-        return _red(Verdict.NOT_RUN, "the change is of another repository: it gets no credentials, and so no GPUs", ())
     if evidence is None:
         return _without_evidence(jobs, reconciled, said)
     if evidence.found.verdict is not Verdict.PASSED:

@@ -138,3 +138,22 @@ def test_an_earlier_pass_makes_no_attempt_green_that_was_stopped(github, run_of,
     github.reconciled()
     needs = {"classify": "success", "run": "success", "reconcile": "success", **jobs}
     assert github.conclude(*earlier, needs=needs)[1]["green"] is False
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict"),
+    [
+        ({"confirmed": False, "unknown": ["the kubeconfig is empty"]}, "not-run"),
+        ({"confirmed": False, "left": ["job a/b"]}, "teardown-unconfirmed"),
+        ({"confirmed": False, "found": ["job a/b"]}, "teardown-unconfirmed"),
+    ],
+)
+def test_a_fork_that_got_no_credentials_is_red_as_what_it_is(github, record, verdict):
+    github.change()
+    github.announce(fork=True)
+    github.step("classify")
+    assert github.step("admit")[1]["admitted"] is False
+    github.reconciled(**record)
+    code, answer = github.conclude(needs={"classify": "success", "run": "success", "reconcile": "failure"})
+    assert (answer["verdict"], answer["green"]) == (verdict, False)
+    assert code != 0
