@@ -116,11 +116,6 @@ class SkyPilotBackend:
         )
         self._rendered: Rendered | None = None
 
-    @property
-    def spent_in_provider_s(self) -> float:
-        """How long calls of the SDK and waiting for its requests took together."""
-        return self._calls.spent_s
-
     def spare(self, pid: int) -> None:
         """Nothing to spare: the run is on other machines."""
 

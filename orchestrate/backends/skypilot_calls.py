@@ -45,11 +45,10 @@ class RequestLostError(BackendError):
 
 @dataclass(slots=True)
 class Calls:
-    """The SDK with time limits. `spent_s` is how long its calls and requests took together."""
+    """The SDK with time limits."""
 
     sdk: Sdk
     clock: Callable[[], float] = time.monotonic
-    spent_s: float = 0.0
     _warm: bool = field(default=False)
 
     def call(self, what: str, function: Callable[[], T], limit_s: float = CALL_S) -> T:
@@ -57,13 +56,11 @@ class Calls:
         if not self._warm:
             limit_s = max(limit_s, FIRST_CALL_S)
         box = _Box()
-        began = self.clock()
         thread = threading.Thread(target=box.fill, args=(function,), name=f"sky: {what}", daemon=True)
         # Standard output is the command's answer; it must be whole again even where the thread never comes back.
         with redirect_stdout(_Nowhere()), redirect_stderr(_Nowhere()):
             thread.start()
             thread.join(limit_s)
-        self.spent_s += self.clock() - began
         if thread.is_alive():
             raise CallTimeoutError(
                 f"SkyPilot did not answer within {limit_s:g}s: {what}",
@@ -91,10 +88,7 @@ class Calls:
                     f"SkyPilot's server is not done within {limit_s:g}s: {what} (request {request_id})",
                     remedy=f"see `sky api logs {request_id}`",
                 )
-            began = self.clock()
             (pause or time.sleep)(LOOK_EVERY_S)
-            if pause is None:
-                self.spent_s += self.clock() - began
         return self.call(what, lambda: self.sdk.result(request_id))
 
     def is_over(self, what: str, request_id: str) -> bool:
