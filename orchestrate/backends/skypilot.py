@@ -189,7 +189,7 @@ class SkyPilotBackend:
             return (self._step("cancel-job", Outcome.NOTHING_THERE, "the job has ended"),)
         sdk, cluster = self._calls.sdk, self._known.cluster
         try:
-            if self._login is not None and not self._login.jobs_of(cluster):
+            if self._login is not None and not self._login.jobs_of(self._known.name_there):
                 return (self._step("cancel-job", Outcome.NOTHING_THERE, "the allocation is gone"),)
             self._calls.result("ending the job", lambda: sdk.cancel_job(cluster, job), STOP_S)
         except Exception as error:  # noqa: BLE001  # the release must follow
@@ -211,7 +211,12 @@ class SkyPilotBackend:
         """Logs first, for they go with the cluster; then the request, the cluster, and what is left of them."""
         self._fetch_logs()
         teardown = Teardown(
-            self._calls, self._known.cluster, tuple(self._known.requests), self._login, pause=self._pause
+            self._calls,
+            self._known.cluster,
+            tuple(self._known.requests),
+            self._login,
+            on_slurm=self._known.name_there,
+            pause=self._pause,
         )
         steps = teardown.release()
         if self._known.granted_at is not None and all(step.outcome is not Outcome.FAILED for step in steps):
@@ -221,11 +226,10 @@ class SkyPilotBackend:
     def census(self) -> Look:
         """See `Census`. Which path it takes on Kubernetes is known once the cluster was asked what we may see there."""
         self._pods = self._pods or self._open_pods()
-        if self._pods is None:
-            return Census(self._calls, self._known.cluster, self._login).look()
-        self.census_path = CensusPath.DIRECT
-        more = ((self._pods.what, self._pods.look),)
-        return Census(self._calls, self._known.cluster, self._login, more).look()
+        more = () if self._pods is None else ((self._pods.what, self._pods.look),)
+        if more:
+            self.census_path = CensusPath.DIRECT
+        return Census(self._calls, self._known.cluster, self._login, self._known.name_there, more).look()
 
     def usage(self) -> Usage:
         """GPU seconds from the grant to the end, and their price where SkyPilot knows one."""

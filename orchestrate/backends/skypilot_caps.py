@@ -38,7 +38,7 @@ def read_caps(calls: Calls, known: Known, login: SlurmLogin | None) -> ReadBack:
     allocated = None if isinstance(record, str) else _field(record, "accelerators")
     jobs: tuple[SlurmJob, ...] = ()
     if login is not None:
-        found = _or_why(lambda: login.jobs_of(known.cluster))
+        found = _or_why(lambda: login.jobs_of(known.name_there))
         if isinstance(found, str):
             caps["slurm_time_limit_s"] = f"not read back: {found}"
         elif found:

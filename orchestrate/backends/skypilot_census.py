@@ -20,11 +20,15 @@ Question = Callable[[], list[Resource]]
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Looks for the cluster named `cluster`. `more` are questions that another place can answer (Kubernetes)."""
+    """Looks for the cluster named `cluster`, in Slurm's queue `on_slurm` (see `Teardown`).
+
+    `more` are questions that another place can answer (Kubernetes).
+    """
 
     calls: Calls
     cluster: str
     login: SlurmLogin | None
+    on_slurm: str
     more: tuple[tuple[str, Question], ...] = ()
 
     def look(self) -> Look:
@@ -60,13 +64,13 @@ class Census:
         """Allocations, also those that are only now ending."""
         if self.login is None:
             return []
-        return [Resource("slurm-job", f"{job.id} {job.state}") for job in self.login.jobs_of(self.cluster)]
+        return [Resource("slurm-job", f"{job.id} {job.state}") for job in self.login.jobs_of(self.on_slurm)]
 
     def folders(self) -> list[Resource]:
         """What SkyPilot made for the cluster on the Slurm cluster's shared disk."""
         if self.login is None:
             return []
-        return [Resource("folder", folder) for folder in self.login.folders_of(self.cluster)]
+        return [Resource("folder", folder) for folder in self.login.folders_of(self.on_slurm)]
 
 
 @dataclass(slots=True)

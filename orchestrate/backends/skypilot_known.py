@@ -47,6 +47,11 @@ class Known:
             **more,
         }
 
+    @property
+    def name_there(self) -> str:
+        """The name by which the infra is asked: in full where that is known, for a stranger's may differ in its end."""
+        return self.on_cloud or self.cluster
+
     def learn_request(self, request_id: str) -> None:
         """A request that may create something was accepted."""
         self.requests.append(request_id)

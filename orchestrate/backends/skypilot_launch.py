@@ -10,6 +10,7 @@ from typing import Any
 from orchestrate.backends.skypilot_answers import failed
 from orchestrate.backends.skypilot_calls import Calls, CallTimeoutError, Pause
 from orchestrate.backends.skypilot_known import Known
+from orchestrate.backends.skypilot_marks import is_marked
 from orchestrate.backends.skypilot_refusals import Asked, Waited, refused, too_late
 from orchestrate.backends.slurm_login import SlurmLogin
 from orchestrate.clock import to_wire, utc_now
@@ -108,10 +109,13 @@ class Launching:
         if self.login is None or self.known.granted_at is not None:
             return
         try:
-            jobs = self.login.jobs_of(self.known.cluster)
+            jobs = self.login.jobs_of(self.known.name_there)
         except BackendError:
             return  # the launch is SkyPilot's; this is only to know sooner
         self._looked = True
+        if (ours := next((job.name for job in jobs if is_marked(job.name, job.comment)), None)) is not None:
+            self.known.learn(on_cloud=ours)
+            jobs = tuple(job for job in jobs if job.name == ours)
         self._waits_for = next((job.reason for job in jobs if job.state == "PENDING"), self._waits_for)
         if any(job.state == "RUNNING" for job in jobs):
             self._grant()

@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrate.clock import from_wire, to_wire
 
-__all__ = ["Marks", "cluster_name", "is_of_cluster", "marks_of_comment", "marks_of_name"]
+__all__ = ["Marks", "cluster_name", "is_marked", "is_of_cluster", "marks_of_comment", "marks_of_name"]
 
 _PREFIX = "orc"
 _TOKEN_DIGITS = 14
 _NAME = re.compile(rf"{_PREFIX}-(?P<token>[0-9a-f]{{{_TOKEN_DIGITS}}})-(?P<expires>[0-9]{{10}})")
 _USER_HASH = re.compile(r"-[0-9a-f]{8}")
+_HASH_LENGTH = len("-0123abcd")
 _COMMENT = re.compile(
     r"orchestrate/1,run=(?P<run>[A-Za-z0-9._-]{1,100}),owner=(?P<owner>[A-Za-z0-9._-]{1,63}),"
     r"token=(?P<token>[0-9a-f]{32}),expires=(?P<expires>[0-9]{8}T[0-9]{6}Z)",
@@ -72,6 +73,13 @@ def marks_of_comment(comment: str) -> Marks | None:
     except ValueError:
         return None
     return Marks(_digest(match["token"]), to_wire(at), match["run"], match["owner"])
+
+
+def is_marked(name: str, comment: str) -> bool:
+    """Whether a Slurm job is one of ours beyond doubt: a name can be a coincidence or a copy, but both agree."""
+    named = marks_of_name(name) or marks_of_name(name[:-_HASH_LENGTH])
+    told = marks_of_comment(comment)
+    return named is not None and told is not None and told.token_digest == named.token_digest
 
 
 def _digest(token: str) -> str:

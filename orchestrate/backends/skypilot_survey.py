@@ -13,7 +13,7 @@ from orchestrate.backends.protocol import Outcome
 from orchestrate.backends.skypilot_answers import said
 from orchestrate.backends.skypilot_calls import Calls
 from orchestrate.backends.skypilot_census import Census
-from orchestrate.backends.skypilot_marks import Marks, marks_of_comment, marks_of_name
+from orchestrate.backends.skypilot_marks import Marks, is_marked, marks_of_comment, marks_of_name
 from orchestrate.backends.skypilot_teardown import Teardown
 from orchestrate.backends.slurm_login import SlurmJob, SlurmLogin
 from orchestrate.backends.survey import OwnedResources, Survey
@@ -32,6 +32,7 @@ class _Found:
     age_s: float = 0.0
     gpus: int | None = None
     login: SlurmLogin | None = None
+    on_slurm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,9 @@ class SkySurveyor:
         if marks_of_name(cluster) is None:
             return (f"{cluster} is no name of ours",)
         login = next((each for each in self.logins if each.cluster == owned.handle.get("slurm")), None)
-        steps = Teardown(self.calls, cluster, (), login, pause=self.pause).release()
-        look = Census(self.calls, cluster, login).look()
+        on_slurm = str(owned.handle.get("on_slurm") or cluster)
+        steps = Teardown(self.calls, cluster, (), login, on_slurm, pause=self.pause).release()
+        look = Census(self.calls, cluster, login, on_slurm).look()
         if look.is_clean:
             return ()
         failed = [f"{step.step}: {step.detail}" for step in steps if step.outcome is Outcome.FAILED]
@@ -112,13 +114,12 @@ class SkySurveyor:
     def _on_slurm(self, login: SlurmLogin, found: dict[str, _Found]) -> None:
         for job in login.jobs():
             cluster = job.name[:-_HASH_LENGTH] if marks_of_name(job.name) is None else job.name
-            named, told = marks_of_name(cluster), marks_of_comment(job.comment)
-            # A name can be a coincidence or a copy; name and comment that agree on the token are ours.
-            if not job.is_there or named is None or told is None or told.token_digest != named.token_digest:
+            told = marks_of_comment(job.comment)
+            if not job.is_there or told is None or not is_marked(job.name, job.comment):
                 continue
             each = found.setdefault(cluster, _Found(told))
             each.marks = told
-            each.login = login
+            each.login, each.on_slurm = login, job.name
             each.items.append(f"Slurm job {job.id} {job.state} on {login.cluster}")
             each.gpus = (each.gpus or 0) + (job.gpus or 0) if job.state != "PENDING" else each.gpus
             each.age_s = max(each.age_s, self._age_s(job))
@@ -143,7 +144,11 @@ class SkySurveyor:
             expires_at=each.marks.expires_at,
             age_s=each.age_s,
             items=tuple(each.items),
-            handle={"cluster": cluster, "slurm": None if each.login is None else each.login.cluster},
+            handle={
+                "cluster": cluster,
+                "slurm": None if each.login is None else each.login.cluster,
+                "on_slurm": each.on_slurm,
+            },
             gpus=each.gpus,
         )
 

@@ -28,13 +28,15 @@ EVERY_S = 1.0
 class Teardown:
     """Removes the cluster named `cluster`, and nothing else. Every step is tried, whatever became of those before.
 
-    `requests` are the ids of the requests that are known to have been made for it.
+    `requests` are the ids of the requests that are known to have been made for it, `on_slurm` is its name in Slurm's
+    queue; where the end of that (SkyPilot's hash of the user) is not known, the cluster's own name stands for any end.
     """
 
     calls: Calls
     cluster: str
     requests: tuple[str, ...]
     login: SlurmLogin | None
+    on_slurm: str
     pause: Callable[[float], None] = time.sleep
     _steps: list[Step] = field(default_factory=list)
 
@@ -100,28 +102,28 @@ class Teardown:
 
     def _cancel_allocation(self, login: SlurmLogin | None) -> tuple[Outcome, str]:
         """What SkyPilot did not end: it forgot the cluster, or its server is not there."""
-        if login is None or not (jobs := login.jobs_of(self.cluster)):
+        if login is None or not (jobs := login.jobs_of(self.on_slurm)):
             return Outcome.NOTHING_THERE, "no job in the queue"
         ids = ", ".join(job.id for job in jobs)
         login.cancel(jobs)
         end = time.monotonic() + ALLOCATION_S
-        while (left := login.jobs_of(self.cluster)) and time.monotonic() < end:
+        while (left := login.jobs_of(self.on_slurm)) and time.monotonic() < end:
             self.pause(EVERY_S)
         if left:
             return Outcome.FAILED, f"still there: {', '.join(f'{job.id} {job.state}' for job in left)}"
         return Outcome.DONE, f"jobs {ids}"
 
     def _remove_folders(self, login: SlurmLogin | None) -> tuple[Outcome, str]:
-        if login is None or not (folders := login.folders_of(self.cluster)):
+        if login is None or not (folders := login.folders_of(self.on_slurm)):
             return Outcome.NOTHING_THERE, ""
-        if login.jobs_of(self.cluster):
+        if login.jobs_of(self.on_slurm):
             return Outcome.FAILED, "the allocation still uses them"
         login.remove(folders)
         return Outcome.DONE, ", ".join(folders)
 
     def _forget(self) -> tuple[Outcome, str]:
         """Drop the record of a cluster that is proven gone; where that is not proven it must stay, to be found by."""
-        left = Census(self.calls, self.cluster, self.login)
+        left = Census(self.calls, self.cluster, self.login, self.on_slurm)
         if left.jobs():
             return Outcome.FAILED, "the allocation is still there"
         if not left.records():

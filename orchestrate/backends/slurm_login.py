@@ -100,7 +100,7 @@ class SlurmLogin:
         name = shlex.quote(cluster_name)
         shared = f".sky_clusters/{name} .sky_clusters/{name}-* .sky_provision/{name}.sh .sky_provision/{name}-*.sh"
         answer = self.run(
-            f"cd && for each in {shared} /tmp/{name}-* /dev/shm/{name}-*; do "
+            f"cd && for each in {shared} /tmp/{name} /tmp/{name}-* /dev/shm/{name} /dev/shm/{name}-*; do "
             f'[ -e "$each" ] && printf "%s\\n" "$each"; done; true'
         )
         return tuple(sorted({line for line in answer.splitlines() if _is_folder_of(line, cluster_name)}))

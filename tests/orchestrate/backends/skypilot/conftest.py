@@ -9,6 +9,7 @@ import pytest
 from orchestrate.backends.protocol import JobState, Ownership, Request
 from orchestrate.backends.skypilot import SkyPilotBackend
 from orchestrate.backends.skypilot_calls import CallTimeoutError
+from orchestrate.backends.skypilot_marks import is_of_cluster
 from orchestrate.backends.skypilot_sdk import ServerRequest
 from orchestrate.backends.skypilot_settings import SkySettings
 from orchestrate.backends.slurm_login import SlurmJob, SlurmNode
@@ -272,7 +273,7 @@ class FakeLogin:
         return self.world.act("squeue", self.world.queue)
 
     def jobs_of(self, cluster):
-        return tuple(job for job in self.jobs() if job.is_there and job.name in {cluster, cluster + HASH})
+        return tuple(job for job in self.jobs() if job.is_there and is_of_cluster(job.name, cluster))
 
     def nodes(self):
         return self.world.act("sinfo", lambda: tuple(self.world.nodes))

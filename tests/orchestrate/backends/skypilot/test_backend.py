@@ -244,6 +244,15 @@ def test_gpu_hours_count_from_the_grant_until_it_is_given_back(bed):
     assert backend.usage().gpu_s == 4 * held_s
 
 
+def test_a_job_whose_name_differs_from_ours_in_its_end_alone_is_a_strangers(bed):
+    stranger, folder = bed.world.add_job(f"{bed.cluster}-deadbeef"), f".sky_clusters/{bed.cluster}-deadbeef"
+    bed.world.folders.add(folder)
+    backend = bed.backend()
+    bed.forward(backend)
+    assert bed.back(backend).is_clean
+    assert (list(bed.world.jobs.values()), bed.world.folders) == ([stranger], {folder})
+
+
 def test_evidence_that_can_not_be_fetched_is_a_problem_of_the_collection(bed):
     backend = bed.backend()
     bed.forward(backend)

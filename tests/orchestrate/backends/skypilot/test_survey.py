@@ -33,6 +33,14 @@ def test_an_allocation_that_skypilot_forgot_is_found_and_reaped(bed):
     assert not bed.world.jobs
 
 
+def test_a_reap_takes_the_job_that_was_listed_and_none_whose_name_differs_in_its_end(bed):
+    bed.forward(bed.backend())
+    stranger = bed.world.add_job(f"{bed.cluster}-deadbeef")
+    (owned,) = surveyor(bed).survey().owned
+    assert surveyor(bed).reap(owned) == ()
+    assert list(bed.world.jobs.values()) == [stranger]
+
+
 def test_a_launch_that_waits_in_the_queue_is_found_before_it_has_made_anything(bed):
     launch = ServerRequest("req7", "sky.launch", "PENDING", bed.cluster)
     bed.world.requests = {
