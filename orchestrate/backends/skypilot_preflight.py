@@ -18,7 +18,8 @@ from orchestrate.render.rendered import Rendered
 
 __all__ = ["PreflightCheck", "caps_of"]
 
-REQUEST_S = 120.0
+REQUEST_S = 300.0
+"""A local server that has just been started is a minute or more at its first request, and several on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
