@@ -30,6 +30,8 @@ CALLS = [
     ("delete", "jobs"), ("list", "jobs"), ("list", "configmaps"), ("list", "events"),
 ]  # fmt: skip
 KINDS = ["429", "500", "503", "reset", "lost", "hang-after"]
+GPU_NODE = "gpu-node"
+"""Where the runs are; the neighbours ask for no GPU and are on the other one."""
 SCRIPT = Path(__file__).with_name("launch_struck.py")
 
 
@@ -38,7 +40,7 @@ class World:
 
     def __init__(self, folder, packages):
         self.folder, self.packages = folder, packages
-        self.bed = EmulatorBed(folder / "bed", "--nodes", "big:400", pace=0.0)
+        self.bed = EmulatorBed(folder / "bed", "--nodes", "a-node:0", GPU_NODE + ":400", pace=0.0)
         self.numbers = itertools.count()
 
     def lane(self, behaviour):
@@ -130,6 +132,21 @@ class RunLife(RuleBasedStateMachine):
                 if not re.search("not found|on no node", str(error), re.IGNORECASE):
                     raise
 
+    @rule(seconds=st.sampled_from([60, 1000, 5000]))
+    def time_passes_on_the_cluster(self, seconds):
+        """Past the Job's deadline, past its life after that."""
+        self.world.bed.pull("advance", seconds=seconds)
+
+    @rule()
+    def the_node_is_lost_and_comes_back(self):
+        if not any(pod.spec.node_name for pod in self.our_pods()):
+            return
+        self.world.bed.pull("lose-node", name=GPU_NODE)
+        self.world.bed.pull("advance", seconds=301)  # now its pods are to go, and nobody there hears it
+        if self.alive:
+            until(lambda: self.is_told("run-ended") or self.process.poll() is not None, "it to be seen", limit_s=120)
+        self.world.bed.pull("find-node", name=GPU_NODE)
+
     @rule()
     def somebody_tears_it_down(self):
         if self.run is not None and not self.alive:
@@ -181,6 +198,9 @@ class RunLife(RuleBasedStateMachine):
     def kinds(self):
         return [] if self.run is None else kinds(self.run)
 
+    def is_told(self, kind):
+        return kind in self.kinds() or "closure" in self.kinds()
+
     def is_still(self):
         """The launcher has gone; or its payload holds, and no record comes until something is done to it."""
         gone = self.process.poll() is not None
@@ -204,22 +224,50 @@ class RunLife(RuleBasedStateMachine):
         return [pod for pod in found if pod.metadata.uid not in {uid for _, _, uid, _ in self.lane.before}]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_whatever_happens_in_whatever_order_a_run_ends_with_nothing_left(tmp_path, packages):
+@pytest.fixture(scope="module")
+def life(tmp_path_factory, packages):
+    """The machine, on a cluster of its own."""
     if (why := why_no_emulator()) is not None:
         pytest.skip(why)
-    world = World(tmp_path, packages)
+    world = World(tmp_path_factory.mktemp("interleavings"), packages)
 
     class Life(RunLife):
         pass
 
     Life.world = world
+    yield Life
+    world.bed.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_whatever_happens_in_whatever_order_a_run_ends_with_nothing_left(life):
     bounded = settings(
         max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True, database=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=False,
     )  # fmt: skip
-    try:
-        run_state_machine_as_test(Life, settings=bounded)
-    finally:
-        world.bed.close()
+    run_state_machine_as_test(life, settings=bounded)
+
+
+@pytest.mark.slow
+def test_a_run_whose_node_is_lost_and_comes_back_ends_with_nothing_left(life):
+    run = life()
+    run.launch(behaviour="hold", moment="submitted")
+    run.the_node_is_lost_and_comes_back()
+    run.process.wait(200)
+    assert [(told["verdict"], "node was lost" in told["reason"]) for told in closures(run.run)] == [
+        ("infrastructure", True)
+    ]
+    run.teardown()
+
+
+@pytest.mark.slow
+def test_a_run_that_everybody_left_is_ended_and_removed_by_the_cluster_and_its_teardown_proves_it(life):
+    run = life()
+    run.launch(behaviour="hold", moment="submitted")
+    run.launcher_and_warden_are_killed()
+    run.time_passes_on_the_cluster(seconds=1000)
+    until(lambda: not run.our_pods(), "its deadline to end the pod", limit_s=60)
+    run.time_passes_on_the_cluster(seconds=5000)
+    until(lambda: not run.our_jobs(), "its life to be over", limit_s=60)
+    run.teardown()
