@@ -6,7 +6,9 @@ never by hand. Whatever happens: after the recovery nothing of the run is left, 
 the verdict is right.
 """
 
+import itertools
 import json
+import os
 import queue
 import re
 import signal
@@ -51,13 +53,47 @@ def lanes(tmp_path_factory, packages):
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("matrix")
     bed = EmulatorBed(folder / "bed", "--nodes", "big:400", pace=0.0)
+    commands = Commands(folder, packages("complete"))
     free = queue.Queue()
-    for number in range(LANES):
-        place = folder / f"lane{number}"
-        place.mkdir()
-        free.put(Lane(bed, place, packages("complete"), number))
+    with ThreadPoolExecutor(LANES) as pool:
+        for lane in pool.map(lambda number: make_lane(bed, folder, packages("complete"), number), range(LANES)):
+            lane.commands = commands
+            free.put(lane)
     yield free
+    commands.close()
     bed.close()
+
+
+def make_lane(bed, folder, packages, number):
+    place = folder / f"lane{number}"
+    place.mkdir()
+    return Lane(bed, place, packages, number)
+
+
+class Commands:
+    """Runs commands through `fork_server.py`."""
+
+    def __init__(self, folder, packages):
+        self.folder, self.numbers = folder, itertools.count()
+        environ = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{Path(__file__).parent}"}
+        script = str(Path(__file__).with_name("fork_server.py"))
+        self.process = subprocess.Popen([sys.executable, "-P", script], stdin=subprocess.PIPE, env=environ, cwd=folder)
+
+    def run(self, lane, script, *arguments, limit_s=400):
+        """(exit code, standard output, standard error)."""
+        name = f"command{next(self.numbers)}"
+        out, err, ended = (self.folder / f"{name}.{kind}" for kind in ("out", "err", "ended"))
+        command = {
+            "script": script, "arguments": arguments, "environ": lane.environ(), "folder": str(lane.folder),
+            "out": str(out), "err": str(err), "ended": str(ended),
+        }  # fmt: skip
+        os.write(self.process.stdin.fileno(), json.dumps(command).encode() + b"\n")
+        until(ended.exists, lambda: f"{script} to end; {err.read_text()[-600:]}", limit_s=limit_s)
+        return int(ended.read_text()), out.read_text(), err.read_text()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(20)
 
 
 @pytest.fixture(scope="module")
@@ -140,30 +176,30 @@ def play(lane, case):
     runs_dir.mkdir(exist_ok=True)
     if case.fault:
         lane.bed.pull("arm", user=lane.user, **dict(case.fault))
-    script = str(Path(__file__).with_name("launch_struck.py"))
-    err = runs_dir.with_suffix(".err")
-    with err.open("wb") as stream:
-        done = subprocess.run(
-            [sys.executable, script, str(runs_dir), lane.namespace, IMAGE, *case.launch],
-            stdout=subprocess.PIPE, stderr=stream, env=lane.environ(), cwd=lane.folder, timeout=400, check=False,
-        )  # fmt: skip
+    code, out, err = lane.commands.run(lane, "launch_struck", str(runs_dir), lane.namespace, IMAGE, *case.launch)
     try:
-        return judge(lane, case, runs_dir, done)
+        return judge(lane, case, runs_dir, code, out)
     except AssertionError as error:
-        return f"WRONG: {error}; exit {done.returncode}; {err.read_text()[-600:]!r}"
+        return f"WRONG: {error}; exit {code}; {err[-600:]!r}"
 
 
-def judge(lane, case, runs_dir, done):
+def command(lane, *arguments):
+    """(exit code, what was said) of `orchestrate ARGUMENTS`."""
+    code, out, err = lane.commands.run(lane, "orchestrate", *arguments)
+    return code, (out + err)[-800:]
+
+
+def judge(lane, case, runs_dir, exit_code, answer):
     run = next((path for path in runs_dir.iterdir() if re.fullmatch(r"r\d{8}-.*", path.name)), None)
     if case.launch:
-        if done.returncode != -signal.SIGKILL:
-            return f"not killed: it had ended with {done.returncode}"
+        if exit_code != -signal.SIGKILL:
+            return f"not killed: it had ended with {exit_code}"
         told = recover(lane, case, run, runs_dir)
     else:
-        told = judge_answer(lane, done, run)
+        told = judge_answer(lane, answer, run)
         lane.bed.pull("disarm", user=lane.user)
         if "teardown-unconfirmed" in told:
-            code, out = lane.command("teardown", run.name, "--runs-dir", str(runs_dir))
+            code, out = command(lane, "teardown", run.name, "--runs-dir", str(runs_dir))
             assert code == 0, f"teardown ends with {code}: {out}"
             told += ", finished by teardown"
     assert lane.state() == lane.before, f"{told}; left or touched: {set(lane.state()) ^ set(lane.before)}"
@@ -175,12 +211,12 @@ def recover(lane, case, run, runs_dir):
         return "nothing had been made"
     if case.recovery == "audit":
         (empty := runs_dir / "elsewhere").mkdir()
-        code, out = lane.command("audit", "--backend", "k8s", "--namespace", lane.namespace, "--run", run.name,
+        code, out = command(lane, "audit", "--backend", "k8s", "--namespace", lane.namespace, "--run", run.name,
                                  "--reap", "--runs-dir", str(empty))  # fmt: skip
         assert code == 0, f"audit ends with {code}: {out}"
         return "removed by an audit elsewhere"
     if case.recovery == "teardown" or "warden-started" not in kinds(run):
-        code, out = lane.command("teardown", run.name, "--runs-dir", str(runs_dir))
+        code, out = command(lane, "teardown", run.name, "--runs-dir", str(runs_dir))
         assert code == 0, f"teardown ends with {code}: {out}"
         by = "teardown"
     else:
@@ -197,9 +233,9 @@ def recover(lane, case, run, runs_dir):
     return f"cancelled, closed by {by}"
 
 
-def judge_answer(lane, done, run):
+def judge_answer(lane, answer, run):
     """A fault of the API is never a failed test, never a lack of GPUs, and passes only if nothing is missing."""
-    answer = json.loads(done.stdout)
+    answer = json.loads(answer)
     if "error" in answer:
         assert run is None or not kinds(run), answer
         return f"refused: {answer['error']['code']}"
