@@ -26,7 +26,7 @@ COLLEAGUE = "orc-23803f0e9b5442-6012312359-0123abcd"
 COLLEAGUES_COMMENT = (
     f"orchestrate/1,run=r20601231-000000-c011ea,owner=colleague,token={COLLEAGUES_TOKEN},expires=20601231T235900Z"
 )
-STAGE_S = 240
+STAGE_S = 600
 """Within so many seconds a run reaches its next stage, also on a machine that others use."""
 
 
