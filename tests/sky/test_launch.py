@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+from slurm_machine import wait
 
 from orchestrate.receipts.verify import verify_run
 
@@ -58,7 +59,7 @@ def test_a_foreign_repository_is_qualified_without_a_gpu_and_a_failing_group_is_
     node = json.loads((path / "evidence" / "node.json").read_text())
     assert [group["status"] for group in node["cells"]] == ["complete", "failed"]
     assert run.receipts("closure")["gpu_hours_actual"] == 0
-    assert bed.folders_left() == []
+    wait(lambda: not bed.folders_left(), "the folders of its allocation to go", limit_s=60)
     assert bed.records_left() == []
 
 
