@@ -11,7 +11,7 @@ from typing import Any
 from orchestrate.backends.kubernetes_api import Object, name_of
 from orchestrate.backends.kubernetes_watch import Watch, image_id, pod_times
 from orchestrate.backends.protocol import Fact, JobState, JobStatus
-from orchestrate.capacity.kubernetes_ending import Ending, ending
+from orchestrate.capacity.kubernetes_ending import Ending, ending, was_replaced
 from orchestrate.capacity.seen import Seen, condition
 from orchestrate.clock import from_wire
 
@@ -80,7 +80,8 @@ def status_of(watch: Watch, progress: tuple[Mapping[str, Any], ...], *, told_to_
 
 
 def _is_over(seen: Seen) -> bool:
-    return seen.job_gone or bool(condition(seen.job, "Failed") or condition(seen.job, "Complete"))
+    terminal = condition(seen.job, "Failed") or condition(seen.job, "Complete")
+    return seen.job_gone or was_replaced(seen) or terminal is not None
 
 
 def _ended(found: Ending, progress: tuple[Mapping[str, Any], ...], *, told_to_stop: bool) -> JobStatus:

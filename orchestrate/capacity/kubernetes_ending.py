@@ -6,14 +6,16 @@ The pod's conditions and its container's end do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from orchestrate.capacity.seen import Seen, Tree, condition, conditions, newest_pod, started, terminated_state
 from orchestrate.markup import brief
 from orchestrate.verdict import Verdict
 
-__all__ = ["Ending", "HowEnded", "ending"]
+__all__ = ["Ending", "HowEnded", "ending", "was_replaced"]
+
+_REPLACED = "its pod was taken away while it ran, and the cluster began another"
 
 
 class HowEnded(StrEnum):
@@ -56,6 +58,8 @@ def ending(seen: Seen, *, settled: bool = False) -> Ending | None:
     The pods have to be read after the Job. `settled` says that the Job is terminal or gone and that a later look at
     pods and events brings nothing more: then there always is an answer, `UNKNOWN` at worst, which is no failed test.
     """
+    if was_replaced(seen):
+        return _by_events(seen) or _struck(HowEnded.DELETED, _REPLACED) if settled else None
     pod = newest_pod(seen)
     if condition(seen.job, "Complete"):
         return Ending(HowEnded.COMPLETE, 0, None, by_cap=False, verdict=None)
@@ -74,6 +78,14 @@ def ending(seen: Seen, *, settled: bool = False) -> Ending | None:
         why = (failed or {}).get("message") or "the Job is not terminal"
         return _struck(HowEnded.UNKNOWN, f"no pod is left to tell how it ended ({why})")
     return None
+
+
+def was_replaced(seen: Seen) -> bool:
+    """Whether the cluster began a Job of one try anew: before 1.26 a pod that was deleted is no failure to it."""
+    if ((seen.job or {}).get("spec") or {}).get("backoffLimit") != 0:
+        return False
+    newest = newest_pod(seen)
+    return any(pod is not newest and started(replace(seen, pods=(pod,), events=())) for pod in seen.pods)
 
 
 def _by_events(seen: Seen) -> Ending | None:

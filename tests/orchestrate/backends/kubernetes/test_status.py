@@ -73,6 +73,27 @@ def test_a_job_whose_queue_took_the_gpus_back_is_over():
     assert "suspended" in status.fault
 
 
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([], "taken away while it ran"),
+        ([{"reason": "Preempted", "message": "by team/x", "involvedObject": {"kind": "Pod", "uid": "p"}}], "preempted"),
+    ],
+)
+def test_a_pod_that_an_old_cluster_replaces_has_ended_the_run(events, says):
+    watch = watched()
+    first = watch.seen.pods[0] | {"status": {"containerStatuses": [{"name": "node", "state": {"running": {}}}]}}
+    second = {"metadata": first["metadata"] | {"uid": "q"}, "status": {"phase": "Pending"}}
+    once = watch.seen.job | {"spec": {"backoffLimit": 0}}
+    watch.seen = Seen(once, pods=(first, second))
+    watch.api = SimpleNamespace(budget=lambda _: None)
+    watch.look = lambda _budget, *, events: Seen(watch.seen.job, pods=watch.seen.pods, events=found if events else ())
+    found = tuple(events)
+    status = status_of(watch, (), told_to_stop=False)
+    assert status.state is JobState.ENDED
+    assert says in status.fault
+
+
 def test_gpus_are_held_from_the_schedulers_word_to_the_containers_end():
     held = Held("p", "n", None, "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")
     now = from_wire("2026-01-01T01:00:00Z")
