@@ -33,3 +33,16 @@ def test_no_expression_is_pasted_into_a_script(job):
 def test_jobs_after_a_cancelled_one_still_run():
     assert WORKFLOW["jobs"]["reconcile"]["if"].startswith("always()")
     assert WORKFLOW["jobs"]["conclude"]["if"] == "always()"
+
+
+@pytest.mark.parametrize("job", ["classify", "run", "reconcile", "conclude"])
+def test_the_tool_may_come_from_another_repository_and_leaves_the_checkout_as_it_was(job):
+    own, tool = [step for step in WORKFLOW["jobs"][job]["steps"] if "actions/checkout@" in step.get("uses", "")]
+    assert "repository" not in own["with"]
+    assert "inputs.tool-repository" in tool["with"]["repository"]
+    assert "inputs.tool-ref" in tool["with"]["ref"]
+    (install,) = [step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "pip install" in step.get("run", "")]
+    folder = tool["with"]["path"]
+    assert f"-c {folder}/constraints.txt" in install
+    assert f"./{folder}" in install
+    assert install.endswith(f"&& rm -rf {folder}")
