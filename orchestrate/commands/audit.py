@@ -88,7 +88,7 @@ def command(
     unknown = (*refused, *plan.unknown)
     told = True
     if not as_json:
-        told = _tell(_plan_lines(plan, unknown, not_looked, run_id, reap=reap))
+        told = _tell(_plan_lines(plan, unknown, not_looked, wanted, reap=reap))
     done: list[Finding] = []
     for finding in apply(plan, recovery) if reap else plan.findings:
         done.append(finding)
@@ -153,7 +153,7 @@ def _answer(
 
 
 def _plan_lines(
-    plan: AuditPlan, unknown: tuple[str, ...], not_looked: list[str], run_id: str | None, *, reap: bool
+    plan: AuditPlan, unknown: tuple[str, ...], not_looked: list[str], wanted: Filter, *, reap: bool
 ) -> Iterable[str]:
     for finding in plan.findings:
         yield from _finding_lines(finding, reap=reap)
@@ -163,10 +163,12 @@ def _plan_lines(
         yield f"looked at  {clean(text)}"
     for text in not_looked:
         yield f"not looked at  {clean(text)}"
-    if run_id is not None and not plan.known_runs:
-        yield f"no run {clean(run_id)} is known where was looked; a misspelt name looks the same"
+    if wanted.run_id is not None and not plan.known_runs:
+        yield f"no run {clean(wanted.run_id)} is known where was looked; a misspelt name looks the same"
     if not plan.findings and not unknown:
-        about = "" if run_id is None else f" of run {clean(run_id)}"
+        about = "" if wanted.run_id is None else f" of run {clean(wanted.run_id)}"
+        about += "" if wanted.owner is None else f" of owner {clean(wanted.owner)}"
+        about += "" if wanted.older_than_s is None else f" older than {duration(wanted.older_than_s)}"
         yield f"clean: nothing of ours{about} is there"
 
 

@@ -156,6 +156,11 @@ def test_a_misspelt_run_is_not_simply_clean(world):
     assert json.loads(world("--run", "r1", "--json")[1])["run_known"] is True
 
 
+def test_clean_says_of_whom_where_only_an_owner_or_an_age_was_meant(world):
+    code, out = world("--owner", "ada@ws", "--older-than", "2h")
+    assert (code, "clean: nothing of ours of owner ada@ws older than 2h 00m is there" in out) == (0, True)
+
+
 def test_json_is_one_object_with_all_of_it(world):
     world.surveyors["k8s"] = Surveyor("k8s", [owned(gpus=4)])
     code, out = world("--backend", "k8s", "--json")

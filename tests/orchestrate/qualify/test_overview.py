@@ -53,6 +53,14 @@ def test_counts_each_reason_processes_and_memory_are_on_the_console():
     assert "cells      " not in shown
 
 
+@pytest.mark.parametrize(
+    ("record", "words"), [({}, "did not run; processes: none seen"), (RECORD, "no tests, its exit code decides")]
+)
+def test_a_group_that_never_began_is_not_one_whose_exit_code_decides(record, words):
+    judgement = GroupJudgement("unit", Verdict.INCOMPLETE, "", None, record)
+    assert words in console(group_row(judgement))
+
+
 def test_the_same_is_in_the_summary_of_the_gate():
     skipped = (Named("a", "no GPU"), Named("b", "no GPU"), Named("c", "too slow"))
     text = summarise(red(), None, None, None, groups=[group_row(judged(skipped=skipped))])
