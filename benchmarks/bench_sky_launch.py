@@ -53,7 +53,9 @@ def launched(bed: Any, folder: Path, workdir: Path) -> str:
     command = ["launch", "--backend", "sky", "--infra", "slurm/bed", "--cell-set", "smoke", "--deadline", "30m",
                "--workdir", str(workdir), "--python", str(folder / "bin/python-stand-in"),
                "--runs-dir", str(folder / "runs"), "--json"]  # fmt: skip
-    environ = {**bed.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
+    # Byte code is written and read, as an installation has it: compiling at every start is no work of a launch.
+    environ = {name: value for name, value in bed.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ |= {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         [sys.executable, __file__, "--measured", *command], env=environ, capture_output=True, text=True, check=False
     )
