@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -237,7 +238,7 @@ class GroupRun:
         return _ended(process.returncode)
 
     def _environment(self, group: Group, folder: Path, scratch: Path) -> dict[str, str]:
-        own = {"TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), "PATH": self._path()}
+        own = {"TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), "PATH": self._path(scratch)}
         env = {**self._env, **own, **group.env}
         if group.report == "pytest":
             path = env.get("PYTHONPATH")
@@ -253,11 +254,19 @@ class GroupRun:
         kept = [entry for entry in rest if entry and Path(entry).resolve() != _HERE]
         return os.pathsep.join([str(self._job.source.absolute()), *kept])
 
-    def _path(self) -> str:
-        """`python` is the interpreter that the node runs under, wherever that one was called from."""
-        path, folder = self._env.get("PATH", os.defpath), str(Path(sys.executable).parent)
+    def _path(self, scratch: Path) -> str:
+        """`python` is the interpreter that the node runs under, wherever that one was called from.
+
+        Images of Debian and Ubuntu have `python3` alone: then a script of that name stands for it.
+        """
+        path, folder = self._env.get("PATH", os.defpath), Path(sys.executable).parent
+        if not (folder / "python").exists():
+            folder = scratch / "bin"
+            folder.mkdir()
+            (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+            (folder / "python").chmod(0o755)
         found = shutil.which("python", path=path)
-        return path if found is not None and str(Path(found).parent) == folder else f"{folder}{os.pathsep}{path}"
+        return path if found is not None and Path(found).parent == folder else f"{folder}{os.pathsep}{path}"
 
     def _fetch_junit(self, group: Group, folder: Path) -> None:
         """Copy the report that the command wrote; what is not there shows by its absence."""

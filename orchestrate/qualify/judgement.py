@@ -80,7 +80,8 @@ def _passed_by_report(name: str, counts: TestCounts, record: Mapping[str, Any]) 
         reason = f"its report has {len(counts.bad)} failures, though it exited with 0; first: {counts.bad[0].test}"
         return GroupJudgement(name, Verdict.FAILED, reason, counts, record)
     if counts.gaps:
-        return GroupJudgement(name, Verdict.INCOMPLETE, counts.gaps[0], counts, record)
+        said = "; ".join(filter(None, (str(record.get("reason") or ""), counts.gaps[0])))
+        return GroupJudgement(name, Verdict.INCOMPLETE, said, counts, record)
     if counts.passed == 0:
         what = f"all {len(counts.skipped)} tests were skipped" if counts.skipped else "no test ran"
         return GroupJudgement(name, Verdict.INCOMPLETE, what, counts, record)

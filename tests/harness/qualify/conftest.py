@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[3]
 class Qualified:
     """A node that runs command groups over a source of the test's, in a process of its own."""
 
-    def __init__(self, directory, groups, files, *, lifeline_fd=None, device="cpu", archive_sha256=None):
+    def __init__(
+        self, directory, groups, files, *, lifeline_fd=None, device="cpu", archive_sha256=None, python=sys.executable
+    ):
         self.directory = directory
         self.evidence = directory / "evidence"
         self.source = directory / "work"
@@ -37,7 +39,7 @@ class Qualified:
             "groups": [{"timeout_s": 60, "report": "exit-code", **group} for group in groups],
         }
         (directory / "groups.json").write_text(json.dumps(plan))
-        command = [sys.executable, "-m", "harness", "qualify", "--plan", directory / "groups.json"]
+        command = [python, "-m", "harness", "qualify", "--plan", directory / "groups.json"]
         command += ["--archive", archive, "--source", self.source, "--evidence", self.evidence]
         command += [] if lifeline_fd is None else ["--lifeline-fd", str(lifeline_fd)]
         self.log = directory / "node.log"

@@ -193,6 +193,18 @@ def test_python_is_the_interpreter_that_the_node_runs_under(qualify):
     assert (node.evidence / "groups/which/output.log").read_text().strip() == PY
 
 
+def test_python_starts_where_the_interpreter_has_no_such_name(qualify, tmp_path, monkeypatch):
+    """As in images of Debian and Ubuntu, which have `python3` alone."""
+    only = tmp_path / "python" / "bin" / "python3"
+    only.parent.mkdir(parents=True)
+    only.symlink_to(Path(PY).resolve())
+    monkeypatch.setenv("PATH", str(only.parent))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    node = qualify({"name": "which", "command": ["python", "-c", "import sys; print(sys.executable)"]}, python=only)
+    assert node.wait() == 0, node.group("which")["reason"]
+    assert (node.evidence / "groups/which/output.log").read_text().strip() == str(only)
+
+
 def test_on_another_source_than_the_planned_one_no_group_runs_and_each_says_so(qualify):
     node = qualify({"name": "one", "command": ["true"]}, archive_sha256="0" * 64)
     assert node.wait() == 5  # infrastructure

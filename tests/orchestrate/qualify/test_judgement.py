@@ -51,7 +51,7 @@ def test_a_group_passes_with_a_whole_report_of_passed_tests():
         (judged(tests=report(("a", "failed"))), Verdict.FAILED, "though it exited with 0"),
         (judged("failed", report(("a", "failed"), status=1), exit_code=1), Verdict.FAILED, "first: a: because"),
         (judged("failed", report(("a", "passed")), exit_code=3), Verdict.FAILED, "so"),
-        (judged("failed", b"", exit_code=1), Verdict.INCOMPLETE, "report is empty"),
+        (judged("failed", b"", exit_code=1), Verdict.INCOMPLETE, "so; the test report is empty"),
         (judged("hung", report(("a", "passed"))), Verdict.HUNG, "so"),
         (judged("infrastructure", b""), Verdict.INFRASTRUCTURE, "so"),
         (judged("cancelled", b""), Verdict.CANCELLED, "so"),
