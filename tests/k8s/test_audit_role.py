@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from k8s_bed import EmulatorBed
+from k8s_bed import EmulatorBed, why_real
 from kubernetes import client, config
 
 from orchestrate.commands import audit
@@ -101,6 +101,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
+    if (why := why_real()) is not None:
+        pytest.skip(why)
     monkeypatch.setenv("ORCHESTRATE_RUNS_DIR", str(tmp_path / "runs"))
     made = Cluster(tmp_path / "bed")
     yield made

@@ -88,11 +88,15 @@ def why_no_containers():
     return None if done.returncode == 0 else f"no mount namespaces on this machine: {done.stderr.strip()[-200:]}"
 
 
+def why_real():
+    """Why a test that needs the emulator's levers, but no containers, has nothing to do here, or None."""
+    real = bool(os.environ.get("ORCHESTRATE_K8S_IMAGE"))
+    return "only an emulator fails on demand, and this suite runs on a real cluster" if real else None
+
+
 def why_no_emulator():
     """Why a test that needs the emulator's levers has nothing to do here, or None."""
-    if os.environ.get("ORCHESTRATE_K8S_IMAGE"):
-        return "only an emulator fails on demand, and this suite runs on a real cluster"
-    return why_no_containers()
+    return why_real() or why_no_containers()
 
 
 def until(condition, what, *, limit_s=30.0):
