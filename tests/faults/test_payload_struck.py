@@ -105,7 +105,7 @@ def test_two_launches_at_once_into_one_runs_directory_both_pass(bed):
 
 
 def test_the_deadline_ends_the_run_with_time_left_for_the_teardown(bed):
-    run = bed.launch("--behaviour", "deaf", "--deadline", "26", "--reserve", "20")
+    run = bed.launch("--behaviour", "deaf", "--deadline", "42", "--reserve", "30")
     answer, code = run.answer()
     assert (answer["verdict"], code) == ("incomplete", 4)
     assert answer["reason"].startswith("deadline")
