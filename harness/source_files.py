@@ -55,7 +55,7 @@ def pin_files(root: Path) -> dict[str, str]:
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_symlink():
-            pins[name] = hashlib.sha256(b"link " + str(path.readlink()).encode()).hexdigest()
+            pins[name] = hashlib.sha256(b"link " + os.fsencode(path.readlink())).hexdigest()
         elif path.is_file():
             pins[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return pins
@@ -67,7 +67,7 @@ def changed_files(root: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
     for name, digest in pins.items():
         path = root / name
         try:
-            data = b"link " + str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+            data = b"link " + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
         except OSError:
             changed.append(name)
             continue
@@ -95,7 +95,7 @@ class Watch:
         now = self._look()
         names = self._seen.keys() | now.keys() if added else self._seen.keys()
         return tuple(
-            name
+            _written(name)
             for name in sorted(names)
             if self._seen.get(name) != now.get(name)
             and not any(name == each or name.startswith(f"{each}/") for each in ignoring)
@@ -103,7 +103,7 @@ class Watch:
 
     def added(self) -> tuple[str, ...]:
         """What was put there, byte code and caches left out."""
-        return tuple(name for name in self._look() if name not in self._seen and not _is_cache(name))
+        return tuple(_written(name) for name in self._look() if name not in self._seen and not _is_cache(name))
 
     def accept(self) -> None:
         """From now on what is there is as it should be."""
@@ -126,6 +126,11 @@ _Stamp = tuple[int, int]
 """Inode, and when it or its content last changed, in nanoseconds."""
 
 _CACHES = frozenset({"__pycache__", ".pytest_cache"})
+
+
+def _written(name: str) -> str:
+    """A file name as text that any record can hold, also where its bytes are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _is_cache(name: str) -> bool:

@@ -77,9 +77,9 @@ def check_device(device: str, ranks: int) -> Mapping[str, Any] | str:
     if len(wanted) < ranks:
         have = ", ".join(gpu.name for gpu in found) or "no NVIDIA GPU"
         raise UnsatisfiableError(
-            f"the cell set needs {ranks}x H200 and this machine has {have}",
-            remedy="`orchestrate render --backend sky|k8s` for where such GPUs are, or launch a set for cpu "
-            "(`orchestrate cells list`)",
+            f"{ranks}x H200 are needed and this machine has {have}",
+            remedy="`--backend sky|k8s` asks where such GPUs are; `orchestrate launch` has cell sets for cpu, and a "
+            "qualification runs anywhere with a file of groups whose device is cpu",
             case=case,
         )
     free = [gpu for gpu in wanted if gpu.memory_used_mib < _IDLE_MIB]

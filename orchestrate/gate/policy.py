@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import yaml
 from pathspec import GitIgnoreSpec
 
-from orchestrate.cells.documents import Place
-from orchestrate.errors import UsageError
+from orchestrate.cells.documents import parse_yaml
 
 __all__ = ["GatePolicy", "needs_gpus", "parse_policy"]
 
@@ -38,13 +36,9 @@ class GatePolicy:
 
 def parse_policy(data: bytes, file: str) -> GatePolicy:
     """The policy in a YAML file; `UsageError` names what is wrong with it and where."""
-    try:
-        tree = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{file}{where}: not YAML", remedy="correct the file") from error
-    top = Place(file, tree).fields(("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image", "groups"))
+    top = parse_yaml(data, file).fields(
+        ("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image", "groups")
+    )
     top["schema"].schema(_SCHEMA)
     patterns = tuple(item.text() for item in top["gpu_paths"].items())
     if not patterns:

@@ -17,6 +17,7 @@ from orchestrate.errors import UsageError
 __all__ = ["ArchivedSource", "archive_commit"]
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")
 _TIMEOUT_S = 300
 
 
@@ -91,6 +92,12 @@ def archive_commit(
     git("-c", "tar.umask=0022", "archive", "--format=tar", f"--output={path.absolute()}", found)
     data = path.read_bytes()
     files = _files(path)
+    for name in files:
+        if _NOT_UTF8.search(name):
+            raise UsageError(
+                f"the commit {found[:12]} holds {os.fsencode(name)!r:.300}, and that name is not UTF-8",
+                remedy="rename the file: receipts name each one",
+            )
     listed = [os.fsdecode(name) for name in git("ls-tree", "-r", "-z", "--name-only", found).split(b"\0") if name]
     return ArchivedSource(
         commit=found,
@@ -103,7 +110,7 @@ def archive_commit(
         size=len(data),
         files=files,
         left_out=tuple(sorted(set(listed) - set(files))),
-        dirty=bool(git("status", "--porcelain")),
+        dirty=git("rev-parse", "--is-inside-work-tree").strip() == b"true" and bool(git("status", "--porcelain")),
     )
 
 
@@ -134,7 +141,14 @@ class _Git:
         """The id of the commit that `name` is; a name that looks like an option is none."""
         if not name or name.startswith("-"):
             raise UsageError(f"{name[:100]!r} is no commit", remedy="name a commit, a branch or a tag")
-        found = self("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+        self("rev-parse", "--git-dir")
+        try:
+            found = self("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+        except UsageError as error:
+            raise UsageError(
+                f"{name[:100]!r} is no commit of {self.repository}",
+                remedy="name a commit, a branch or a tag that is there; one of a shallow clone may have to be fetched",
+            ) from error
         if not _SHA.fullmatch(found):
             raise UsageError(f"{name[:100]!r} is no commit", remedy="name a commit, a branch or a tag")
         return found
@@ -146,7 +160,7 @@ def _files(path: Path) -> dict[str, str]:
     with tarfile.open(path, "r:") as tar:
         for member in tar.getmembers():
             if member.issym():
-                files[member.name] = hashlib.sha256(b"link " + member.linkname.encode()).hexdigest()
+                files[member.name] = hashlib.sha256(b"link " + os.fsencode(member.linkname)).hexdigest()
             elif member.isfile():
                 content = tar.extractfile(member)
                 files[member.name] = hashlib.sha256(content.read() if content else b"").hexdigest()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
-from orchestrate.cells.documents import Place
+from orchestrate.cells.documents import Place, parse_yaml
 from orchestrate.errors import UsageError
 
 __all__ = ["GROUPS_SCHEMA", "CommandGroup", "Qualification", "Report", "parse_qualification"]
@@ -101,7 +99,9 @@ def parse_qualification(text: bytes, file: str) -> Qualification:
         UsageError: the file is no such file, names no group, or one twice, or a need that does not come before; the
             place in it is named.
     """
-    top = _load(text, file).fields(("schema", "name", "device", "groups"), ("slots",))
+    if len(text) > _MAX_BYTES:
+        raise UsageError(f"{file} has {len(text)} bytes", remedy=f"a qualification has at most {_MAX_BYTES}")
+    top = parse_yaml(text, file).fields(("schema", "name", "device", "groups"), ("slots",))
     top["schema"].schema(_FILE_SCHEMA)
     device = top["device"].text()
     if device not in {"cpu", "h200"}:
@@ -158,7 +158,16 @@ def _command(place: Place) -> tuple[str, ...]:
         command = tuple(item.text() for item in place.items())
     if not command:
         raise place.error("is empty")
+    for argument in command:
+        _for_process(argument, place)
     return command
+
+
+def _for_process(text: str, place: Place) -> str:
+    """`text`, which the system takes as an argument, a variable or a file name: no NUL, no half of a character."""
+    if re.search("[\0\ud800-\udfff]", text):
+        raise place.error(f"holds what no process can be given: {text[:100]!r}")
+    return text
 
 
 def _environment(place: Place) -> dict[str, str]:
@@ -168,7 +177,7 @@ def _environment(place: Place) -> dict[str, str]:
             raise value.error(f"{name!r} can not be set for a group")
         if not isinstance(value.value, str):
             raise value.error("must be a text: quote it")
-        env[name] = value.value
+        env[name] = _for_process(value.value, value)
     return env
 
 
@@ -181,7 +190,7 @@ def _duration(place: Place) -> int:
 
 
 def _below_source(place: Place) -> str:
-    path = PurePosixPath(place.text())
+    path = PurePosixPath(_for_process(place.text(), place))
     if path.is_absolute() or ".." in path.parts:
         raise place.error("must be a path below the source")
     return str(path)
@@ -198,32 +207,3 @@ def _integer(place: Place, least: int, most: int) -> int:
     if type(place.value) is not int or not least <= place.value <= most:
         raise place.error(f"must be an integer from {least} to {most}")
     return place.value
-
-
-def _load(data: bytes, file: str) -> Place:
-    if len(data) > _MAX_BYTES:
-        raise UsageError(f"{file} has {len(data)} bytes", remedy=f"a qualification has at most {_MAX_BYTES}")
-    try:
-        return Place(file, yaml.load(data, Loader=_Loader))  # noqa: S506  # a safe loader that refuses a key twice
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1} column {mark.column + 1}" if mark is not None else ""
-        what = getattr(error, "problem", None) or "not YAML"
-        raise UsageError(f"{file}{where}: {what}", remedy="correct the file at this place") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: {error}", remedy="correct the file") from error
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML takes the last of two equal keys; here the second one is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                what = f"the key {key.value!r} is there twice"
-                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)

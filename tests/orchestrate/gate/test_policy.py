@@ -21,7 +21,9 @@ def test_a_policy_names_paths_as_gitignore_does():
     ("data", "said"),
     [
         (b"", "must be an object"),
-        (b"{", "not YAML"),
+        (b"{", "line 1 column 2: "),
+        (GOOD + b"device: h200\ndevice: cpu\n", "line 5 column 1: the key 'device' is there twice"),
+        (GOOD + b"device: !!bool x\n", "is not what its tag"),
         (GOOD.replace(b'[/harness/, "*.cu"]', b"[]"), "names no path"),
         (GOOD.replace(b"{reason: only the server holds the credentials}", b"{}"), "has no 'reason'"),
         (GOOD.replace(b"{reason: only the server holds the credentials}", b"true"), "must be an object"),

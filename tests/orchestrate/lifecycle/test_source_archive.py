@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from harness.source_files import pin_files, unpack
+from harness.source_files import Watch, changed_files, pin_files, unpack
 from orchestrate.errors import UsageError
 from orchestrate.lifecycle.source_archive import archive_commit
 
@@ -77,10 +77,32 @@ def test_a_merge_is_of_exactly_its_head_and_base(repository):
 @pytest.mark.parametrize("name", ["", "--output=x", "no-such-branch", "HEAD:a"])
 def test_what_is_no_commit_is_refused(repository, name):
     repository.commit(a="1")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="is no commit"):
         repository.archive(name)
 
 
 def test_what_is_no_repository_is_refused(tmp_path):
     with pytest.raises(UsageError, match="says"):
         archive_commit(tmp_path, "HEAD", tmp_path / "a.tar", os.environ)
+
+
+def test_a_repository_without_a_working_tree_will_do(repository):
+    commit = repository.commit(a="1")
+    found = archive_commit(repository.path / ".git", "HEAD", repository.path.parent / "a.tar", os.environ)
+    assert (found.commit, found.dirty) == (commit, False)
+
+
+def test_names_that_are_not_utf_8_are_refused_and_such_links_travel(repository, tmp_path):
+    (repository.path / "link").symlink_to(os.fsdecode(b"to-\xff"))
+    repository.commit(a="1")
+    found = repository.archive()
+    unpack(found.path, found.sha256, tmp_path / "work")
+    assert pin_files(tmp_path / "work") == found.files
+    assert changed_files(tmp_path / "work", found.files) == ()
+    watch = Watch(tmp_path / "work")
+    (tmp_path / "work" / os.fsdecode(b"\xff")).touch()
+    assert (watch.added(), watch.changed()) == (("\\xff",), ("\\xff",))
+    (repository.path / "a").rename(repository.path / os.fsdecode(b"\xff"))
+    repository.commit(b="1")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        repository.archive()

@@ -24,6 +24,12 @@ groups:
     junit: out/j.xml
 """
 
+BOMB = (
+    b"device: [&a [x,x,x,x,x,x,x,x,x,x]"
+    + b"".join(b", &%c [%s]" % (n + 1, b",".join([b"*%c" % n] * 10)) for n in b"abcde")
+    + b"]"
+)
+
 
 def test_a_file_of_groups_is_read_as_it_is_written():
     found = parse_qualification(GOOD, "qualification.yaml")
@@ -56,6 +62,18 @@ def test_a_file_of_groups_is_read_as_it_is_written():
         (b"device: cpu", b"device: cpu\ndevice: h200", "line 5 column 1: the key 'device' is there twice"),
         (b"device: cpu", b"device: !!python/object:os.system x", "could not determine a constructor"),
         (b"schema: orchestrate.qualification/1", b"schema: orchestrate.qualification/9", "orchestrate.qualification/1"),
+        (
+            b"command: make check",
+            b'command: ["make", "a\\0b"]',
+            "groups\\[2\\].command: holds what no process can be given",
+        ),
+        (b"WORD: apple", b'WORD: "\\ud800"', "groups\\[0\\].env.WORD: holds what no process"),
+        (b"junit: out/j.xml", b'junit: "a\\0"', "groups\\[2\\].junit: holds what no process"),
+        (b"device: cpu", b"device: !!int ''", "line 4 column 9: the value is not what its tag"),
+        (b"device: cpu", b"device: !!bool x", "is not what its tag"),
+        (b"device: cpu", b"device: !!timestamp x", "is not what its tag"),
+        (b"device: cpu", b"device: &a [*a]", "line 4 column 9: this holds itself"),
+        (b"device: cpu", BOMB, "stands for more than 100000 values"),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_place(old, new, said):
