@@ -25,7 +25,9 @@ def test_a_cpu_set_needs_no_gpu_and_says_not_applicable():
 
 def test_too_few_h200s_can_never_do_and_say_what_is_here(monkeypatch):
     monkeypatch.setattr(local_node, "gpus", lambda: (h200(0), Gpu(1, "u", "NVIDIA L4", 23034, 0, "570")))
-    with pytest.raises(UnsatisfiableError, match="needs 4x H200 and this machine has NVIDIA H200, NVIDIA L4") as caught:
+    with pytest.raises(
+        UnsatisfiableError, match="4x H200 are needed and this machine has NVIDIA H200, NVIDIA L4"
+    ) as caught:
         check_device("h200", 4)
     assert caught.value.case.offers[0].reason is Reason.NEVER_FITS
     assert [(item.total, item.free) for item in caught.value.case.availability] == [(1, 1)]
