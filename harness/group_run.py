@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from harness.concealing import conceal, secret_values
 from harness.documents import write_json
@@ -28,13 +29,19 @@ from harness.nvml import GpuProcess
 from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
 from harness.preflight import NOT_APPLICABLE, Preflight
 from harness.processes import become_subreaper
-from harness.source_files import Watch, changed_files, pin_files
+from harness.source_files import Watch, changed_files, pin_files, written_name
 from harness.stop_requests import StopRequests, stop_requests
 
 __all__ = ["PYTEST_REPORT", "Group", "GroupRun", "QualifyJob"]
 
 PYTEST_REPORT = Path(__file__).parent / "pytest_report"
 """The folder, and by `orchestrate_pytest_report` the name, of the plugin that reports on tests."""
+
+MAX_OUTPUT_BYTES = 256 << 20
+"""A group that writes more to its standard output and error is ended."""
+
+MAX_REPORT_BYTES = 64 << 20
+"""The largest report on tests that is read."""
 
 _HERE = Path(__file__).resolve().parents[1]
 _LOOK_S = 0.2
@@ -166,13 +173,16 @@ class GroupRun:
 
     def _start(self, group: Group, requests: StopRequests, pins: Mapping[str, str]) -> None:
         folder = self._folder(group)
-        folder.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(folder):  # a group before it made that, and was told so
+            _remove(folder)
+        folder.mkdir(parents=True)
         self._event("cell-started", cell=group.name, phase="measure")
         started_at, began = utc_now(), time.monotonic()
         family = Family(gpu_processes=self._gpu_processes)
-        with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            ended = self._watch(group, folder, family, requests, Path(scratch))
+        with tempfile.TemporaryDirectory(prefix="harness-") as scratch, (folder / "output.log").open("wb") as log:
+            ended = self._watch(group, folder, log, family, requests, Path(scratch))
             retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
+            foreign = _keep_own(folder, log, group)
         if retired.left:
             left = f"processes of it could not be ended: {', '.join(retired.left)}"
             ended = replace(ended, status=CellStatus.INFRASTRUCTURE, reason=left)
@@ -188,8 +198,13 @@ class GroupRun:
         if forged:
             said = f"it changed evidence that was not its own: {', '.join(forged[:5])}"
             ended = replace(ended, status=CellStatus.FAILED, reason=said)
+        elif foreign:
+            said = f"its own evidence is not its log and its report as plain files: {', '.join(foreign[:5])}"
+            ended = replace(ended, status=CellStatus.FAILED, reason=said)
         added = self._source.added()
-        self._fetch_junit(group, folder)
+        if not self._fetch_junit(group, folder) and ended.status is CellStatus.COMPLETE:
+            said = f"its report {group.junit} is larger than {MAX_REPORT_BYTES >> 20} MiB"
+            ended = replace(ended, status=CellStatus.UNSETTLED, reason=said)
         concealed = conceal(folder, secret_values({**self._env, **group.env}))
         if ended.status is CellStatus.FAILED and _could_not_collect(folder / "tests.jsonl"):
             ended = replace(ended, status=CellStatus.UNSETTLED, reason="pytest could not collect every test")
@@ -206,21 +221,22 @@ class GroupRun:
         )
         self._kept.accept()
 
-    def _watch(self, group: Group, folder: Path, family: Family, requests: StopRequests, scratch: Path) -> _Ended:
-        """Run the group's command to its end, its time-out or a stop, sampling its family."""
-        with (folder / "output.log").open("wb") as log:
-            try:
-                process = subprocess.Popen(
-                    group.command,
-                    cwd=self._job.source,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment(group, folder, scratch),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                return _Ended(CellStatus.FAILED, f"{group.command[0]!r} can not be started: {error.strerror}")
+    def _watch(
+        self, group: Group, folder: Path, log: BinaryIO, family: Family, requests: StopRequests, scratch: Path
+    ) -> _Ended:
+        """Run the group's command to its end, its time-out, too much output or a stop, sampling its family."""
+        try:
+            process = subprocess.Popen(
+                group.command,
+                cwd=self._job.source,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(group, folder, scratch),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return _Ended(CellStatus.FAILED, f"{group.command[0]!r} can not be started: {error.strerror}")
         deadline = time.monotonic() + group.timeout_s
         while process.poll() is None:
             family.sample()
@@ -229,10 +245,13 @@ class GroupRun:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
                 return _Ended(CellStatus.CANCELLED, f"the node was stopped: {requests.reason}")
-            if time.monotonic() >= deadline:
+            too_much = os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES
+            if too_much or time.monotonic() >= deadline:
                 family.retire([process.pid], grace_s=_GRACE_S, kill_s=_KILL_S)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
+                if too_much:
+                    return _Ended(CellStatus.FAILED, f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB of output")
                 return _Ended(CellStatus.HUNG, f"it did not end within its {group.timeout_s:g}s")
             requests.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
         return _ended(process.returncode)
@@ -268,13 +287,16 @@ class GroupRun:
         found = shutil.which("python", path=path)
         return path if found is not None and Path(found).parent == folder else f"{folder}{os.pathsep}{path}"
 
-    def _fetch_junit(self, group: Group, folder: Path) -> None:
-        """Copy the report that the command wrote; what is not there shows by its absence."""
+    def _fetch_junit(self, group: Group, folder: Path) -> bool:
+        """Copy the report that the command wrote; what is not there shows by its absence. False: it is too large."""
         if group.junit is None:
-            return
+            return True
         written = self._job.source / group.junit
         if written.is_file() and written.resolve().is_relative_to(self._job.source.resolve()):
+            if written.stat().st_size > MAX_REPORT_BYTES:
+                return False
             (folder / "junit.xml").write_bytes(written.read_bytes())
+        return True
 
     def _record(
         self,
@@ -346,6 +368,41 @@ class GroupRun:
 
     def _folder(self, group: Group) -> Path:
         return self._job.evidence / "groups" / group.name
+
+
+def _keep_own(folder: Path, log: BinaryIO, group: Group) -> tuple[str, ...]:
+    """Leave in the folder of a group its log and its report alone, as plain files of a bounded size.
+
+    Returns what else was there, and is now gone, and what should have been there.
+    """
+    foreign = []
+    for path in (folder.parent, folder):
+        if path.is_symlink() or not path.is_dir():
+            foreign.append(f"{path.name}/")
+            if os.path.lexists(path):
+                _remove(path)
+            path.mkdir(parents=True)
+    if os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES:
+        os.ftruncate(log.fileno(), MAX_OUTPUT_BYTES)
+    bounds = {"output.log": MAX_OUTPUT_BYTES, **({"tests.jsonl": MAX_REPORT_BYTES} if group.report == "pytest" else {})}
+    for path in sorted(folder.iterdir()):
+        status = path.lstat()
+        plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if plain and status.st_size <= bounds.get(path.name, -1):
+            continue
+        foreign.append(written_name(path.name))
+        _remove(path)
+    kept = folder / "output.log"
+    if not kept.exists() or not kept.samefile(f"/proc/self/fd/{log.fileno()}"):
+        foreign.append(kept.name)
+    return tuple(dict.fromkeys(foreign))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _could_not_collect(report: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import InputError
 
-__all__ = ["Watch", "changed_files", "pin_files", "unpack"]
+__all__ = ["Watch", "changed_files", "pin_files", "unpack", "written_name"]
 
 MAX_BYTES = 4 << 30
 MAX_FILES = 200_000
@@ -95,7 +95,7 @@ class Watch:
         now = self._look()
         names = self._seen.keys() | now.keys() if added else self._seen.keys()
         return tuple(
-            _written(name)
+            written_name(name)
             for name in sorted(names)
             if self._seen.get(name) != now.get(name)
             and not any(name == each or name.startswith(f"{each}/") for each in ignoring)
@@ -103,7 +103,7 @@ class Watch:
 
     def added(self) -> tuple[str, ...]:
         """What was put there, byte code and caches left out."""
-        return tuple(_written(name) for name in self._look() if name not in self._seen and not _is_cache(name))
+        return tuple(written_name(name) for name in self._look() if name not in self._seen and not _is_cache(name))
 
     def accept(self) -> None:
         """From now on what is there is as it should be."""
@@ -128,7 +128,7 @@ _Stamp = tuple[int, int]
 _CACHES = frozenset({"__pycache__", ".pytest_cache"})
 
 
-def _written(name: str) -> str:
+def written_name(name: str) -> str:
     """A file name as text that any record can hold, also where its bytes are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 

@@ -335,7 +335,7 @@ _REASONS_SHOWN = 50
 def count_words(group: GroupRow) -> str:
     """What the tests of a group did, in words; what there is none of is left out, passes never are."""
     if not group.has_tests:
-        return "did not run" if group.tracked is None else "no tests, its exit code decides"
+        return "no run of it is recorded" if group.tracked is None else "no tests, its exit code decides"
     counts = group.counts
     words = [f"{counts.passed} passed"]
     for number, what in (

@@ -61,6 +61,55 @@ def test_evidence_that_is_not_its_own_fails_a_group_that_rewrites_it(qualify, tm
         assert "evidence that was not its own" in node.group(name)["reason"]
 
 
+OWN = {
+    "adds": "echo > {g}/more",
+    "bytes": "touch {g}/$'\\xff'",
+    "lines": "touch {g}/$'a\\nb'",
+    "folder": "mkdir -p {g}/d/e",
+    "reports": "echo '{{}}' > {g}/tests.jsonl",
+    "links": "ln -s /etc/passwd {g}/tests.jsonl",
+    "hard-links": "ln {g}/output.log {g}/b",
+    "pipe": "mkfifo {g}/junit.xml",
+    "removes": "rm {g}/output.log",
+    "replaces": "rm {g}/output.log; echo fine > {g}/output.log",
+    "empties": "rm -r {g}",
+    "elsewhere": "rm -r {g}; mkdir {g}.d; ln -s {g}.d {g}",
+}
+
+
+def test_a_group_leaves_its_log_and_its_report_in_its_evidence_and_nothing_else(qualify, tmp_path):
+    evidence = tmp_path / "0/evidence"
+    groups = [
+        {"name": name, "command": ["bash", "-c", how.format(g=evidence / "groups" / name)]} for name, how in OWN.items()
+    ]
+    node = qualify(*groups, {"name": "last", "command": ["true"]})
+    assert node.wait() == 1
+    assert node.group("last")["status"] == "complete"
+    for name in OWN:
+        assert node.group(name)["status"] == "failed", name
+        assert "evidence" in node.group(name)["reason"]
+        left = [path for path in (evidence / "groups" / name).iterdir() if not path.is_symlink() and path.is_file()]
+        assert [path.name for path in left] in ([], ["output.log"]), name
+        assert not (evidence / "groups" / name).is_symlink()
+
+
+def test_a_group_that_writes_without_end_is_ended_and_its_log_bounded(qualify):
+    node = qualify({"name": "loud", "command": ["bash", "-c", "head -c 300M /dev/zero; exec sleep 600"]})
+    assert node.wait() == 1
+    assert node.group("loud")["reason"] == "it wrote more than 256 MiB of output"
+    log = node.evidence / "groups/loud/output.log"
+    assert log.stat().st_size == 256 << 20
+    log.unlink()
+
+
+def test_a_report_that_is_too_large_is_not_read(qualify):
+    node = qualify(
+        {"name": "vast", "command": ["truncate", "-s", "1T", "r.xml"], "report": "junit", "junit": "r.xml"},
+    )
+    assert node.wait() == 4
+    assert node.group("vast")["reason"] == "its report r.xml is larger than 64 MiB"
+
+
 SWAPS = {
     "rewrites": "cp -p readme.txt b; echo other > readme.txt; cat b > readme.txt; touch -r b readme.txt",
     "renames": "mv readme.txt b; echo other > readme.txt; rm readme.txt; mv b readme.txt",

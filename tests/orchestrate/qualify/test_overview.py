@@ -54,7 +54,8 @@ def test_counts_each_reason_processes_and_memory_are_on_the_console():
 
 
 @pytest.mark.parametrize(
-    ("record", "words"), [({}, "did not run; processes: none seen"), (RECORD, "no tests, its exit code decides")]
+    ("record", "words"),
+    [({}, "no run of it is recorded; processes: none seen"), (RECORD, "no tests, its exit code decides")],
 )
 def test_a_group_that_never_began_is_not_one_whose_exit_code_decides(record, words):
     judgement = GroupJudgement("unit", Verdict.INCOMPLETE, "", None, record)
