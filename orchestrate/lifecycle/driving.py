@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrate.backends.catalogue import BackendPlace, open_backend
+from orchestrate.backends.catalogue import BackendPlace, open_backend, provider_of
 from orchestrate.backends.process_table import become_subreaper
 from orchestrate.backends.protocol import Backend, Ownership
 from orchestrate.clock import utc_now
@@ -88,7 +88,8 @@ class Driver:
             environ=self.place.environ,
             runs_dir=self.place.runs_dir,
             payload=self.payload,
-            adopts_orphans=become_subreaper(),
+            # A remote run is elsewhere: what daemons of a provider's client leave would stay unreaped, by hundreds.
+            adopts_orphans=not provider_of(name).is_remote and become_subreaper(),
         )
         return open_backend(name, owned, settings, place)
 
