@@ -30,7 +30,7 @@ def test_an_h200_set_on_a_machine_without_h200s_is_unsatisfiable_and_starts_noth
     assert answer["teardown"] == {"confirmed": True, "remaining": []}
     assert answer["cells"]["complete"] == 0 < answer["cells"]["expected"]
     assert "this machine has no NVIDIA GPU" in answer["reason"]
-    assert "remedy: `orchestrate render --backend sky|k8s`" in err
+    assert "remedy: `--backend sky|k8s` asks where such GPUs are; `orchestrate launch` has cell sets for cpu" in err
     assert list(bed.temp.iterdir()) == []
     verification = verify_run(bed.folder / "runs" / answer["run_id"], expect_closure=answer["closure_sha256"])
     assert verification.holds, verification.problems
