@@ -15,9 +15,10 @@ from orchestrate.commands.duration import DURATION
 from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, change_here, git, policy_in
 from orchestrate.commands.saying import say
 from orchestrate.commands.signing import required_keys, signature_options
-from orchestrate.errors import UsageError
+from orchestrate.errors import BackendError, UsageError
 from orchestrate.gate.change import Change, Checkout, identity_problems, owner_of
 from orchestrate.gate.conclusion import Classified, conclude
+from orchestrate.gate.earlier import EarlierPass, artifact_key, find_earlier_pass
 from orchestrate.gate.fetched import evidence_of, find_run_of
 from orchestrate.gate.policy import GatePolicy, needs_gpus
 from orchestrate.gate.records import ADMITTED, CLASSIFIED, as_classified, read_record, write_record
@@ -38,8 +39,10 @@ _CLOCKS_DIFFER = timedelta(minutes=5)
 def classify(records: Path, policy: Path, *, as_json: bool) -> int:
     """Find out which change is tested, and whether any path of it needs GPUs.
 
-    Outputs: needed (true, false), head, base, tested, tree, owner. Where git can not tell what changed, GPUs are
-    needed. The exit code is 0, or 4 where what is checked out is not the change.
+    Outputs: needed (true, false), head, base, tested, tree, owner, key (of the artifact of a pass). Where git can not
+    tell what changed, GPUs are needed. With GITHUB_TOKEN also earlier-run and earlier-expires: which workflow run left
+    an earlier pass of the same change, if any, for `gate admit` to judge. The exit code is 0, or 4 where what is
+    checked out is not the change.
 
     \b
     Example:
@@ -68,9 +71,14 @@ def classify(records: Path, policy: Path, *, as_json: bool) -> int:
         "tested": checkout.commit,
         "tree": checkout.tree,
         "owner": owner,
+        "key": artifact_key(change),
     }
+    earlier, why_none = _earlier_pass(change) if needed else (None, None)
+    if earlier is not None:
+        outputs |= {"earlier-run": str(earlier.run), "earlier-expires": earlier.expires}
     answer(outputs, record if as_json else None)
-    for line in (f"needed: {needed} ({reason})", *problems):
+    looked = [] if why_none is None else [f"no earlier pass: {why_none}"]
+    for line in (f"needed: {needed} ({reason})", *problems, *looked):
         say(line, err=as_json)
     return Verdict.INCOMPLETE.exit_code if problems else 0
 
@@ -129,6 +137,18 @@ def admit(
     answer({"admitted": str(admitted).lower(), "reuse": str(reuse).lower()}, record if as_json else None)
     say(reason, err=as_json)
     return 0 if in_time or reuse else Verdict.NOT_RUN.exit_code
+
+
+def _earlier_pass(change: Change) -> tuple[EarlierPass | None, str | None]:
+    """An earlier pass, or why there is none. That GitHub does not answer keeps no change from being tested."""
+    token = os.environ.get("GITHUB_TOKEN", "")
+    if not token:
+        return None, "not asked for, GITHUB_TOKEN is not set"
+    try:
+        found = find_earlier_pass(change, os.environ.get("GITHUB_API_URL") or "https://api.github.com", token)
+    except BackendError as error:
+        return None, error.cause
+    return found, None if found else "no artifact of one"
 
 
 def _why_not(classified: Classified, *, in_time: bool) -> str:

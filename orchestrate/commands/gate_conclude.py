@@ -57,7 +57,7 @@ _RESULTS = frozenset({"success", "failure", "cancelled", "skipped"})
 @click.option("--needs", envvar="NEEDS", metavar="JSON", help="GitHub's `toJSON(needs)`: how the jobs before ended.")
 @signature_options
 @SIGN_KEY_OPTION
-@click.option("--page-url", metavar="URL", help="Where the artifact can be fetched.")
+@click.option("--page-url", metavar="URL", help="Where the report page of the run can be read.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def conclude(
     records: Path,
@@ -79,6 +79,7 @@ def conclude(
     complete and passed; the receipts verify here and now; the run's census and a fresh machine both found nothing
     left. Everything else is red under its own title. The exit code is that of the verdict; 0 also where no GPU was
     needed. With --sign-key the run of a green check is signed by the gate; a check that can not be signed is red.
+    Outputs: green, verdict, reused (the run is an earlier one).
 
     \b
     Example:
@@ -110,10 +111,16 @@ def conclude(
     _tell(summary, bounded_annotations(told(conclusion, groups)))
     verdict = conclusion.verdict
     code = 0 if conclusion.green else (verdict or Verdict.INCOMPLETE).exit_code
-    outputs = {"green": str(conclusion.green).lower(), "verdict": "not-needed" if verdict is None else verdict.label}
+    reused = evidence is not None and evidence.reused_from is not None
+    outputs = {
+        "green": str(conclusion.green).lower(),
+        "verdict": "not-needed" if verdict is None else verdict.label,
+        "reused": str(reused).lower(),
+    }
     as_object = {
         **outputs,
         "green": conclusion.green,
+        "reused": reused,
         "title": conclusion.title,
         "reason": conclusion.reason,
         "problems": list(conclusion.problems),

@@ -30,7 +30,7 @@ def summarise(
     """The summary of a gate.
 
     `cells` are the rows of the collect receipt, `groups` those of a qualification, `capacity` what the closure
-    says of a refusal, `page_url` where the report page can be fetched.
+    says of a refusal, `page_url` where the report page can be read.
     """
     parts = [f"## {escaped(conclusion.title)}", "", escaped(conclusion.reason), ""]
     parts += _identity(classified, evidence)
@@ -44,7 +44,7 @@ def summarise(
         parts += _list("What this proves", evidence.found.proves)
         parts += _list("What this does not prove", evidence.found.does_not_prove)
     if page_url:
-        parts += [f"[The report page]({_url(page_url)}) is in the artifact.", ""]
+        parts += [f"[The report page of the run]({_url(page_url)})", ""]
     parts += _tests("Failed tests", groups, lambda counts: (*counts.collection_errors, *counts.bad))
     parts += _tests("Skipped tests", groups, lambda counts: counts.skipped)
     parts += _tests("Tests that were tried again", groups, lambda counts: counts.retried)

@@ -46,3 +46,13 @@ def test_the_tool_may_come_from_another_repository_and_leaves_the_checkout_as_it
     assert f"-c {folder}/constraints.txt" in install
     assert f"./{folder}" in install
     assert install.endswith(f"&& rm -rf {folder}")
+
+
+def test_the_summary_links_the_page_that_was_uploaded_before_it():
+    rows = WORKFLOW["jobs"]["conclude"]["steps"]
+    ids = [step.get("id") for step in rows]
+    assert ids.index("report") < ids.index("page") < ids.index("conclude")
+    page, conclude = (next(step for step in rows if step.get("id") == name) for name in ("page", "conclude"))
+    assert page["with"] == {"path": "${{ steps.report.outputs.page }}", "archive": False}
+    assert conclude["env"]["PAGE"] == "${{ steps.page.outputs.artifact-url }}"
+    assert '--page-url "$PAGE"' in conclude["run"]
