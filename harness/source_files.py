@@ -44,6 +44,7 @@ def unpack(archive: Path, sha256: str, into: Path) -> None:
             into.mkdir(parents=True)
             for member in members:
                 member.mode &= 0o755  # no set-user-id, nothing that others may write
+                member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
             tar.extractall(into, members, **_FILTER)  # noqa: S202  # every member was checked
     except (tarfile.TarError, OSError, EOFError) as error:
         raise InputError(f"the source archive {archive.name} can not be unpacked: {error}", remedy=_REMEDY) from error
@@ -137,8 +138,9 @@ def _is_cache(name: str) -> bool:
     return not _CACHES.isdisjoint(PurePosixPath(name).parts)
 
 
-# Debian 12's Python has no filters for archives yet, so that the check below is our own; where they are, both hold.
-_FILTER: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+# Debian 12's Python has no filters for archives yet, so that the check below is our own; where they are, both hold. Not
+# `data`: it writes another target into a link that is not spelled in the shortest way, and the file is not the pinned one.
+_FILTER: Any = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
 
 
 def _check(members: Sequence[tarfile.TarInfo], name: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from orchestrate.errors import UsageError
@@ -155,13 +155,26 @@ class _Git:
 
 
 def _files(path: Path) -> dict[str, str]:
-    """Path to digest, as the node digests what it unpacked: a link by its target."""
+    """Path to digest, as the node digests what it unpacked: a link by its target, which has to be within the source."""
     files = {}
     with tarfile.open(path, "r:") as tar:
         for member in tar.getmembers():
             if member.issym():
+                if _leads_out(member):
+                    raise UsageError(
+                        f"the commit holds the link {member.name!r:.200}, which leads out of it, "
+                        f"to {member.linkname!r:.200}: no node takes such a source",
+                        remedy="let it point inside, or keep it out of the archive (`export-ignore` in .gitattributes)",
+                    )
                 files[member.name] = hashlib.sha256(b"link " + os.fsencode(member.linkname)).hexdigest()
             elif member.isfile():
                 content = tar.extractfile(member)
                 files[member.name] = hashlib.sha256(content.read() if content else b"").hexdigest()
     return dict(sorted(files.items()))
+
+
+def _leads_out(link: tarfile.TarInfo) -> bool:
+    """Whether a link points outside, or could: by the rule that the node unpacks by."""
+    target = PurePosixPath(link.linkname)
+    ups = list(target.parts).count("..")
+    return target.is_absolute() or ups >= len(PurePosixPath(link.name).parts) or ".." in target.parts[ups:]

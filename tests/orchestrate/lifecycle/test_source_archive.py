@@ -51,6 +51,24 @@ def test_the_commit_travels_and_nothing_of_the_working_tree(repository, tmp_path
     assert set(found.files) == {"a", "c", "d/b", "link"}
 
 
+@pytest.mark.parametrize(
+    ("target", "inside"),
+    [("../a", True), ("b/../../a", False), ("./b", True), ("../../a", False), ("/etc/passwd", False), ("..", True)],
+)
+def test_a_link_is_refused_at_launch_exactly_where_no_node_would_take_it(repository, tmp_path, target, inside):
+    repository.commit(a="1", d__b="2")
+    (repository.path / "d/link").symlink_to(target)
+    repository.commit(c="3")
+    if inside:
+        found = repository.archive()
+        unpack(found.path, found.sha256, tmp_path / "work")
+        assert pin_files(tmp_path / "work") == found.files
+    else:
+        with pytest.raises(UsageError, match="d/link.*leads out") as caught:
+            repository.archive()
+        assert "export-ignore" in caught.value.remedy
+
+
 def test_the_same_commit_is_the_same_bytes(repository):
     repository.commit(a="1")
     assert repository.archive(name="1.tar").sha256 == repository.archive(name="2.tar").sha256
