@@ -54,25 +54,26 @@ def pin_files(root: Path) -> dict[str, str]:
     """Path below `root` -> SHA-256, for every file that is there; a link is pinned by its target's text."""
     pins = {}
     for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if path.is_symlink():
-            pins[name] = hashlib.sha256(b"link " + os.fsencode(path.readlink())).hexdigest()
-        elif path.is_file():
-            pins[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_symlink() or path.is_file():
+            pins[path.relative_to(root).as_posix()] = _pin(path)
     return pins
+
+
+def _pin(path: Path) -> str:
+    """The digest of a file, or of a link's target as it is spelled (`Path.readlink` would shorten it)."""
+    data = b"link " + os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+    return hashlib.sha256(data).hexdigest()
 
 
 def changed_files(root: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
     """Which of the pinned files are no longer what they were; what came into being beside them does not count."""
     changed = []
     for name, digest in pins.items():
-        path = root / name
         try:
-            data = b"link " + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+            same = _pin(root / name) == digest
         except OSError:
-            changed.append(name)
-            continue
-        if hashlib.sha256(data).hexdigest() != digest:
+            same = False
+        if not same:
             changed.append(name)
     return tuple(changed)
 
@@ -139,7 +140,7 @@ def _is_cache(name: str) -> bool:
 
 
 # Debian 12's Python has no filters for archives yet, so that the check below is our own; where they are, both hold. Not
-# `data`: it writes another target into a link that is not spelled in the shortest way, and the file is not the pinned one.
+# `data`: it shortens the targets of links, and what is unpacked is not what is pinned.
 _FILTER: Any = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
 
 

@@ -211,7 +211,7 @@ def _open_files(pid: int) -> list[str]:
     try:
         for name in os.listdir(folder):  # noqa: PTH208  # names, not paths
             try:
-                targets.append(os.readlink(f"{folder}/{name}"))  # noqa: PTH115  # a target is no path: "socket:[7]"
+                targets.append(os.readlink(f"{folder}/{name}"))  # a target is no path: "socket:[7]"
             except OSError:  # closed in the meantime
                 continue
     except OSError:  # ended, or not ours to look into

@@ -93,7 +93,7 @@ def read_folder(folder: Path) -> Tree:
 def _on_disk(path: Path, left_bytes: int) -> SourceFile:
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
-        return SourceFile("link", os.fsencode(path.readlink()))
+        return SourceFile("link", os.fsencode(os.readlink(path)))
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path} is neither a file nor a link", remedy="name a folder of source files")
     if status.st_size > left_bytes:

@@ -64,7 +64,7 @@ def test_a_link_is_refused_at_launch_exactly_where_no_node_would_take_it(reposit
         unpack(found.path, found.sha256, tmp_path / "work")
         assert pin_files(tmp_path / "work") == found.files
     else:
-        with pytest.raises(UsageError, match="d/link.*leads out") as caught:
+        with pytest.raises(UsageError, match=r"d/link.*leads out") as caught:
             repository.archive()
         assert "export-ignore" in caught.value.remedy
 
