@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from orchestrate.analysis.intervals import resample
 from orchestrate.analysis.metrics import metrics
 from orchestrate.analysis.study import Study
 from orchestrate.commands.calibration_input import Given, input_options, read_study
+from orchestrate.commands.output import write_output
 from orchestrate.errors import UsageError
 from orchestrate.report.certificate_page import certificate_page
 from orchestrate.verdict import Verdict
@@ -138,14 +138,14 @@ def certify_command(
     beside = _shipped_table(shipped, read.study)
     certificate = make_certificate(_inputs(read, beside, table_id=table_id, accept=accept))
     if output is not None:
-        _write(output, certificate_bytes(certificate))
+        write_output(output, certificate_bytes(certificate))
     if page is not None:
-        _write(page, certificate_page(certificate).encode())
+        write_output(page, certificate_page(certificate).encode())
     if table_file is not None:
         if certificate["admitted"] is None:
             click.echo(f"note: no table is admitted, {table_file} is not written", err=True)
         else:
-            _write(table_file, json.dumps(cost_table_as_json(certificate), indent=2).encode() + b"\n")
+            write_output(table_file, json.dumps(cost_table_as_json(certificate), indent=2).encode() + b"\n")
     if as_json:
         click.echo(json.dumps(_summary(certificate, output), sort_keys=True))
     else:
@@ -173,7 +173,7 @@ def check_command(certificate: Path, expect_sha256: str | None, page: Path | Non
     checked = check_certificate(certificate.read_bytes(), expect_sha256=expect_sha256)
     said = checked.certificate or {}
     if page is not None and checked.holds:
-        _write(page, certificate_page(said).encode())
+        write_output(page, certificate_page(said).encode())
     if as_json:
         answer = {
             "holds": checked.holds,
@@ -326,14 +326,3 @@ def _figure(value: float | None) -> str:
 
 def _held(holds: bool) -> str:
     return "holds" if holds else "does not hold"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all."""
-    torn = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        torn.write_bytes(data)
-        torn.replace(path)
-    except OSError as error:
-        torn.unlink(missing_ok=True)
-        raise UsageError(f"{path}: {error.strerror}", remedy="name a place that can be written") from error

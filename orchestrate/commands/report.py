@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from orchestrate.commands.output import write_output
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
 from orchestrate.errors import UsageError
@@ -55,30 +55,12 @@ def command(run: str, output: Path, certificate: Path | None, runs_dir: Path, as
     if str(output) == "-":
         say(page.removesuffix("\n"))
         return 0
-    try:
-        _write_whole(output, page.encode("utf-8", errors="replace"))
-    except OSError as error:
-        raise UsageError(f"{output} can not be written: {error.strerror}", remedy="choose another --output") from error
+    write_output(output, page.encode("utf-8", errors="replace"))
     if as_json:
         said = {"report": str(output), "run_id": found.run_id, "verdict": found.verdict.label, "holds": found.holds}
         say(json.dumps(said, sort_keys=True))
     say(f"wrote {output} ({found.verdict.label}, receipts {'hold' if found.holds else 'do not hold'})", err=True)
     return 0
-
-
-def _write_whole(output: Path, data: bytes) -> None:
-    """Write `data` to a name beside `output` and put it in its place: a page is there whole, or the old one stays."""
-    target = output.resolve()
-    if target.exists() and not target.is_file():  # a device or a pipe is written to, not replaced
-        target.write_bytes(data)
-        return
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(target)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _certificate_of(path: Path, run_id: str | None) -> Mapping[str, Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
+from orchestrate.commands.output import write_output, write_output_by
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.commands.trace_folder import CELL_OPTION, PREFIX_OPTION, trace_folder
@@ -60,23 +58,19 @@ def command(
     if form == _PERFETTO:
         job = open_job(source, prefix=prefix)
         pieces = perfetto_json(job, make_answer(compare(job)).first)
-        _placed(output, lambda beside: _write_text(beside, pieces))
+        write_output_by(output, lambda beside: _write_text(beside, pieces))
         written.append(output)
     else:
         _make_empty(output)
         for rank, dump in dumps_of(open_job(source, prefix=prefix)):
             path = output / (f"fr_trace_{rank}.json" if form == _JSON else f"fr_trace_{rank}")
             data = json.dumps(dump).encode() if form == _JSON else pickle.dumps(dump, protocol=2)
-            _placed(path, partial(_write_bytes, data))
+            write_output(path, data)
             written.append(path)
     if as_json:
         say(json.dumps({"format": form, "files": [str(path) for path in written]}, sort_keys=True))
     say(f"wrote {', '.join(map(str, written))}", err=True)
     return 0
-
-
-def _write_bytes(data: bytes, path: Path) -> None:
-    path.write_bytes(data)
 
 
 def _write_text(path: Path, pieces: Iterable[str]) -> None:
@@ -93,14 +87,3 @@ def _make_empty(folder: Path) -> None:
         raise UsageError(f"{folder} can not be written: {error.strerror}", remedy="choose another --output") from error
     if used:
         raise UsageError(f"{folder} is not empty", remedy="choose another --output: torchfrtrace reads all files in it")
-
-
-def _placed(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside `path` and put it in its place: the file is there whole or not at all."""
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
-            made = Path(beside) / path.name
-            write(made)
-            shutil.move(made, path)
-    except OSError as error:
-        raise UsageError(f"{path} can not be written: {error.strerror}", remedy="choose another --output") from error

@@ -66,6 +66,69 @@ def test_a_folder_is_compared_as_it_lies_there(repository):
     assert [each["path"] for each in answer["differences"]] == ["pkg/__init__.py", "pkg/a.py", "pkg/b.json"]
 
 
+def test_a_folder_is_not_called_a_commit(repository):
+    _, answer = equivalence(repository, "./", "later")
+    assert answer["cited_as"].startswith("evidence of the folder . stays evidence of it, and supports")
+    _, answer = equivalence(repository, "later", "./")
+    assert "is cited for the folder . by" in answer["cited_as"]
+
+
+@pytest.fixture
+def run_of_one(repository, tmp_path, run_builder):
+    """A passed run of the commit `one`."""
+    ask = ["git", "rev-parse", "one", "one^{tree}"]
+    commit, tree = subprocess.run(ask, cwd=repository, capture_output=True, text=True, check=True).stdout.split()
+
+    def plan(whole):
+        return {**whole, "source": {**whole["source"], "commit": commit, "tree": tree, "dirty": False}}
+
+    return run_builder(tmp_path / "r20260102-030405-0a1b2c", plan_hook=plan).build()
+
+
+def test_a_carried_receipt_keeps_the_commit_that_ran_and_says_by_what_it_is_cited(repository, run_of_one, tmp_path):
+    written = tmp_path / "carried.json"
+    code, answer = equivalence(repository, "one", "blanks", "--run", str(run_of_one), "-o", str(written))
+    assert (code, answer["evidence"]) == (0, "cells")
+    carried = json.loads(written.read_text())
+    assert carried == answer["carried"]
+    said = carried["predicate"]
+    assert said["ran"] == {name: answer["old"][name] for name in ("commit", "tree")}
+    assert said["cited_for"] == {name: answer["new"][name] for name in ("commit", "tree")}
+    assert (said["relation"], said["verdict"]) == ("formatting-only", "passed")
+    (closure,) = carried["subject"]
+    assert (run_of_one / closure["name"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "said"),
+    [
+        ("blanks", "one", (), "nothing is carried from"),
+        ("one", "blanks", ("--evidence", "tests"), "the run is of cells"),
+        ("one", "./", (), "a folder is named"),
+    ],
+)
+def test_nothing_is_carried_from_another_commit_as_another_kind_or_to_a_folder(
+    repository, run_of_one, tmp_path, old, new, options, said
+):
+    written = tmp_path / "carried.json"
+    code, answer = equivalence(repository, old, new, "--run", str(run_of_one), "-o", str(written), *options)
+    assert code in {1, 2}
+    assert said in answer["error"]["cause"]
+    assert not written.exists()
+
+
+def test_nothing_is_carried_to_another_program_or_from_receipts_that_do_not_hold(repository, run_of_one, tmp_path):
+    written = tmp_path / "carried.json"
+    code, answer = equivalence(repository, "one", "changed", "--run", str(run_of_one), "-o", str(written))
+    assert (code, answer["carried"]) == (1, None)
+    rows = next(run_of_one.rglob("rows.jsonl"))
+    rows.write_bytes(rows.read_bytes() + b"{}")
+    code, answer = equivalence(repository, "one", "blanks", "--run", str(run_of_one), "-o", str(written))
+    assert code == 1
+    assert "nothing is carried from" in answer["error"]["cause"]
+    assert not written.exists()
+
+
 def test_dynamic_code_is_exit_code_4(repository):
     (repository / "pkg" / "dynamic.py").write_text("exec(input())\n")
     subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
