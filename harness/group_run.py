@@ -24,6 +24,7 @@ from harness.concealing import conceal, secret_values
 from harness.documents import write_json
 from harness.evidence import utc_now
 from harness.family import Family
+from harness.group_report import why_undecided
 from harness.node_run import NODE_SCHEMA, source_digest
 from harness.nvml import GpuProcess
 from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
@@ -95,6 +96,8 @@ class _Ended:
     reason: str
     exit_code: int | None = None
     signal: int | None = None
+    by_node: bool = False
+    """Whether the node ended it for what it did: whatever its report says, that is a failure."""
 
 
 class GroupRun:
@@ -183,14 +186,16 @@ class GroupRun:
             ended = self._watch(group, folder, log, family, requests, Path(scratch))
             retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
             foreign = _keep_own(folder, log, group)
+        ended = self._by_report(group, folder, ended)
         if retired.left:
             left = f"processes of it could not be ended: {', '.join(retired.left)}"
             ended = replace(ended, status=CellStatus.INFRASTRUCTURE, reason=left)
         busy = self._idle()
-        if busy and ended.status is CellStatus.COMPLETE:
+        no_worse = {CellStatus.COMPLETE, CellStatus.UNSETTLED}
+        if busy and ended.status in no_worse:
             ended = replace(ended, status=CellStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
         changed = self._changed(pins)
-        if changed and ended.status is CellStatus.COMPLETE:
+        if changed and ended.status in no_worse:
             ended = replace(
                 ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
             )
@@ -202,12 +207,7 @@ class GroupRun:
             said = f"its own evidence is not its log and its report as plain files: {', '.join(foreign[:5])}"
             ended = replace(ended, status=CellStatus.FAILED, reason=said)
         added = self._source.added()
-        if not self._fetch_junit(group, folder) and ended.status is CellStatus.COMPLETE:
-            said = f"its report {group.junit} is larger than {MAX_REPORT_BYTES >> 20} MiB"
-            ended = replace(ended, status=CellStatus.UNSETTLED, reason=said)
         concealed = conceal(folder, secret_values({**self._env, **group.env}))
-        if ended.status is CellStatus.FAILED and _could_not_collect(folder / "tests.jsonl"):
-            ended = replace(ended, status=CellStatus.UNSETTLED, reason="pytest could not collect every test")
         self._record(
             group,
             ended,
@@ -220,6 +220,17 @@ class GroupRun:
             added={"count": len(added), "first": list(added[:_ADDED_SHOWN])},
         )
         self._kept.accept()
+
+    def _by_report(self, group: Group, folder: Path, ended: _Ended) -> _Ended:
+        """An end that the group's report does not bear out is open: no test failed in it, or none ran at all."""
+        is_read = self._fetch_junit(group, folder)
+        if not is_read and ended.status in {CellStatus.COMPLETE, CellStatus.FAILED} and not ended.by_node:
+            said = f"its report {group.junit} is larger than {MAX_REPORT_BYTES >> 20} MiB"
+            return replace(ended, status=CellStatus.UNSETTLED, reason=said)
+        if ended.status is not CellStatus.FAILED or ended.by_node:
+            return ended
+        why = why_undecided(group.report, folder, ended.exit_code)
+        return replace(ended, status=CellStatus.UNSETTLED, reason=f"{ended.reason}: {why}") if why else ended
 
     def _watch(
         self, group: Group, folder: Path, log: BinaryIO, family: Family, requests: StopRequests, scratch: Path
@@ -251,7 +262,8 @@ class GroupRun:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
                 if too_much:
-                    return _Ended(CellStatus.FAILED, f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB of output")
+                    said = f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB of output"
+                    return _Ended(CellStatus.FAILED, said, by_node=True)
                 return _Ended(CellStatus.HUNG, f"it did not end within its {group.timeout_s:g}s")
             requests.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
         return _ended(process.returncode)
@@ -403,15 +415,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _could_not_collect(report: Path) -> bool:
-    """Whether pytest reported a module that it could not read: then nobody knows what its tests would have said."""
-    try:
-        with report.open("rb") as lines:
-            return any(b'"kind": "collect-error"' in line for line in lines)
-    except OSError:
-        return False
 
 
 def _ended(returncode: int) -> _Ended:

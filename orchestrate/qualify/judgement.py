@@ -64,28 +64,36 @@ def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: M
         if verdict is None and (not started or record.get("exit_code") != 0):
             return GroupJudgement(name, Verdict.INCOMPLETE, "it passed without having run", None, record)
         return GroupJudgement(name, verdict or Verdict.PASSED, said, None, record)
-    if counts.collection_errors and verdict in {None, Verdict.FAILED, Verdict.INCOMPLETE}:
+    if counts.collection_errors and verdict in {None, Verdict.INCOMPLETE}:
         first = counts.collection_errors[0]
         missing = f"{first.test} could not be collected: {_last_line(first.reason)}"
         return GroupJudgement(name, Verdict.INCOMPLETE, missing, counts, record)
-    if verdict is not None and not (verdict is Verdict.FAILED and not counts.bad and counts.gaps):
+    if verdict is not None:  # the node read the report too: what it calls failed did
         first_bad = f"; first: {counts.bad[0].test}: {_last_line(counts.bad[0].reason)}" if counts.bad else ""
         return GroupJudgement(name, verdict, f"{said}{first_bad}", counts, record)
     return _passed_by_report(name, counts, record)
 
 
 def _passed_by_report(name: str, counts: TestCounts, record: Mapping[str, Any]) -> GroupJudgement:
-    """The command ended well (or badly without a word): the report decides."""
+    """The command ended well: the report decides."""
     if counts.bad:
         reason = f"its report has {len(counts.bad)} failures, though it exited with 0; first: {counts.bad[0].test}"
         return GroupJudgement(name, Verdict.FAILED, reason, counts, record)
     if counts.gaps:
-        said = "; ".join(filter(None, (str(record.get("reason") or ""), counts.gaps[0])))
-        return GroupJudgement(name, Verdict.INCOMPLETE, said, counts, record)
+        return GroupJudgement(name, Verdict.INCOMPLETE, counts.gaps[0], counts, record)
     if counts.passed == 0:
-        what = f"all {len(counts.skipped)} tests were skipped" if counts.skipped else "no test ran"
-        return GroupJudgement(name, Verdict.INCOMPLETE, what, counts, record)
+        return GroupJudgement(name, Verdict.INCOMPLETE, _why_none_passed(counts), counts, record)
     return GroupJudgement(name, Verdict.PASSED, "", counts, record)
+
+
+def _why_none_passed(counts: TestCounts) -> str:
+    """Why none of the tests of a report without a failure passed."""
+    marked = len(counts.xfailed) + len(counts.xpassed)
+    if marked:
+        return f"no test passed: {marked} are marked to fail, {len(counts.skipped)} were skipped"
+    if counts.skipped:
+        return f"all {len(counts.skipped)} tests were skipped"
+    return f"all {counts.deselected} tests were deselected" if counts.deselected else "no test was collected"
 
 
 def _counts(name: str, report: Report, files: Mapping[str, bytes]) -> TestCounts | None:

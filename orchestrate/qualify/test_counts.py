@@ -95,7 +95,7 @@ def from_junit(data: bytes) -> TestCounts:
     """The counts of a JUnit file; its own totals must be those of its test cases."""
     try:
         root = fromstring(data, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError) as error:
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:  # an encoding may be unknown
         return TestCounts(gaps=(f"the JUnit report is damaged: {type(error).__name__}: {str(error)[:200]}",))
     if root.tag not in {"testsuites", "testsuite"}:
         return TestCounts(gaps=(f"the report is no JUnit report: its root is {str(root.tag)[:50]!r}",))

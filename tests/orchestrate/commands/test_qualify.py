@@ -120,6 +120,13 @@ def test_skipped_tests_alone_are_not_a_pass(tmp_path):
     assert "skipped" in answer["reason"]
 
 
+def test_no_test_at_all_is_no_failure_and_says_so(tmp_path):
+    code, answer, run = qualify(tmp_path, UNIT.replace("-q", "-q -k nothing"), GOOD)
+    assert (code, answer["verdict"]) == (4, "incomplete")
+    assert "it exited with 5: all 2 tests were deselected" in answer["reason"]
+    assert verify_run(run).holds
+
+
 def test_a_run_is_signed_as_it_is_closed_and_the_key_is_in_none_of_its_files(tmp_path, write_key):
     private, public = write_key(tmp_path / "key.pem")
     code, answer, run = qualify(tmp_path, SHELL.replace(", needs: [unit]", ""), GOOD, "--sign-key", str(private))

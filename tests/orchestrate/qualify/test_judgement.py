@@ -11,7 +11,7 @@ def report(*tests, status=0, extra=(), collected=None):
     rows = [{"kind": "start"}, *extra]
     if collected is not False:
         rows.append({"kind": "collected", "count": len(tests) if collected is None else collected})
-    for name, outcome in tests:
+    for name, outcome, *xfail in tests:
         rows.extend(
             {
                 "kind": "test",
@@ -19,12 +19,16 @@ def report(*tests, status=0, extra=(), collected=None):
                 "when": when,
                 "reason": "because",
                 "outcome": outcome if when == "call" else "passed",
+                "xfail": bool(xfail),
             }
             for when in ("setup", "call", "teardown")
         )
     rows.append({"kind": "finish", "exit_status": status})
     head = {"schema": "harness.pytest-report/1", "session": "s"}
     return b"".join(json.dumps({**head, **row}).encode() + b"\n" for row in rows)
+
+
+AWAY = {"kind": "deselected", "test": "b"}
 
 
 def judged(status="complete", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", **record):
@@ -44,14 +48,16 @@ def test_a_group_passes_with_a_whole_report_of_passed_tests():
 @pytest.mark.parametrize(
     ("found", "verdict", "said"),
     [
-        (judged(tests=report()), Verdict.INCOMPLETE, "no test ran"),
+        (judged(tests=report()), Verdict.INCOMPLETE, "no test was collected"),
+        (judged(tests=report(extra=[AWAY])), Verdict.INCOMPLETE, "all 1 tests were deselected"),
+        (judged(tests=report(("a", "passed", True))), Verdict.INCOMPLETE, "no test passed: 1 are marked to fail"),
         (judged(tests=report(("a", "skipped"))), Verdict.INCOMPLETE, "all 1 tests were skipped"),
         (judged(tests=report(("a", "passed"), collected=2)), Verdict.INCOMPLETE, "never ran"),
         (judged(tests=None), Verdict.INCOMPLETE, "report is empty"),
         (judged(tests=report(("a", "failed"))), Verdict.FAILED, "though it exited with 0"),
         (judged("failed", report(("a", "failed"), status=1), exit_code=1), Verdict.FAILED, "first: a: because"),
         (judged("failed", report(("a", "passed")), exit_code=3), Verdict.FAILED, "so"),
-        (judged("failed", b"", exit_code=1), Verdict.INCOMPLETE, "so; the test report is empty"),
+        (judged("failed", b"", exit_code=1), Verdict.FAILED, "so"),
         (judged("hung", report(("a", "passed"))), Verdict.HUNG, "so"),
         (judged("infrastructure", b""), Verdict.INFRASTRUCTURE, "so"),
         (judged("cancelled", b""), Verdict.CANCELLED, "so"),
@@ -70,7 +76,7 @@ def test_the_evidence_decides(found, verdict, said):
 
 def test_a_module_that_can_not_be_imported_is_incomplete_and_named():
     error = {"kind": "collect-error", "test": "a.py", "reason": "E\nModuleNotFoundError: No module named 'triton'"}
-    found = judged("failed", report(status=2, extra=[error], collected=False), exit_code=2)
+    found = judged("unsettled", report(status=2, extra=[error], collected=False), exit_code=2)
     assert found.verdict is Verdict.INCOMPLETE
     assert "No module named 'triton'" in found.reason
 

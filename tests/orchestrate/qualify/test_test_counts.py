@@ -205,8 +205,9 @@ def test_words_that_are_not_junits_are_a_gap_and_no_pass(case):
 
 
 @pytest.mark.parametrize(
-    "text", ["<a>" * 100_000, "<testsuite>" + "<x>" * 50_000, '<testsuite tests="' + "9" * 10_000 + '"/>']
-)
+    "text", ["<a>" * 100_000, "<testsuite>" + "<x>" * 50_000, '<testsuite tests="' + "9" * 10_000 + '"/>',
+             '<?xml version="1.0" encoding="no-such"?><testsuite/>'],
+)  # fmt: skip
 def test_a_hostile_junit_file_is_a_gap(text):
     assert from_junit(text.encode()).gaps
 
