@@ -97,8 +97,8 @@ def command(
     """
     check_sign_key(sign_key)
     progress = ConsoleProgress(sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="orchestrate-source-") as folder:
-        archive = archive_commit(repo, commit, Path(folder) / "source.tar", os.environ, head=head, base=base)
+    with tempfile.TemporaryFile() as tar:  # without a name: a SIGKILL leaves nothing
+        archive = archive_commit(repo, commit, tar, os.environ, head=head, base=base)
         qualification = _qualification(archive.path, name)
         runs = GroupsPayload(qualification, archive)
         deadline_s = _default_deadline_s(backend, qualification, given) if deadline is None else deadline
@@ -106,7 +106,7 @@ def command(
         places = places_of(backend, given)
         settings |= _source_claim(backend, source_claim)
         if backend == "k8s":
-            _refuse_too_large(runs, source_claim, Path(folder))
+            _refuse_too_large(runs, source_claim)
         return run_and_tell(
             lambda: Launch(
                 runs=runs,
@@ -159,10 +159,11 @@ def _source_claim(backend: str, claim: str | None) -> dict[str, str]:
     return {"source_claim": claim}
 
 
-def _refuse_too_large(runs: GroupsPayload, claim: str | None, folder: Path) -> None:
+def _refuse_too_large(runs: GroupsPayload, claim: str | None) -> None:
     """Now, before anything is made; the run's own id is as long as any other."""
-    groups = folder / "groups.json"
-    groups.write_bytes(runs.groups_json("r0"))
-    files = QualificationFiles(groups, runs.archive.path, claim)
-    files.groups_text()
-    files.chunks()
+    with tempfile.TemporaryFile() as groups:
+        groups.write(runs.groups_json("r0"))
+        groups.flush()
+        files = QualificationFiles(Path(f"/proc/self/fd/{groups.fileno()}"), runs.archive.path, claim)
+        files.groups_text()
+        files.chunks()

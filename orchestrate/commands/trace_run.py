@@ -72,14 +72,14 @@ def command(
     where = directory or Path(f"trace-{utc_now():%Y%m%dT%H%M%SZ}")
     if where.exists() and any(where.iterdir()):
         raise UsageError(f"{where} is not empty", remedy="name a new folder: traces of two runs would mix")
-    with tempfile.TemporaryDirectory(prefix="orchestrate-trace-") as scratch:
-        summary = Path(scratch) / "summary.json"
-        arguments = ["--dir", str(where), "--summary", str(summary)]
+    with tempfile.TemporaryFile() as summary:  # without a name: a SIGKILL leaves nothing
+        arguments = ["--dir", str(where), "--summary", f"/proc/self/fd/{summary.fileno()}"]
         arguments += ["--observe-only"] if observe_only else []
         for name, budget in (("load", load_budget), ("compile", compile_budget), ("step", step_budget)):
             arguments += [] if budget is None else [f"--{name}-budget", str(budget)]
-        code = _run([*arguments, "--", *words], parent, as_json=as_json)
-        answer: dict[str, Any] | None = json.loads(summary.read_text()) if summary.is_file() else None
+        code = _run([*arguments, "--", *words], parent, summary.fileno(), as_json=as_json)
+        told = summary.read()
+        answer: dict[str, Any] | None = json.loads(told) if told else None
     if answer is None and code == USAGE_EXIT_CODE:
         raise UsageError(f"{words[0]} could not be started", remedy="see the message above")
     if answer is None:
@@ -91,10 +91,12 @@ def command(
     return int(answer["exit_code"])
 
 
-def _run(arguments: list[str], parent: Path, *, as_json: bool) -> int:
+def _run(arguments: list[str], parent: Path, summary_fd: int, *, as_json: bool) -> int:
     """The harness's own runner does the work: it holds what knows the format. It passes signals on to the job."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _LAUNCHER, str(parent), "trace_run", *arguments], stdout=2 if as_json else None
+        [sys.executable, "-P", "-c", _LAUNCHER, str(parent), "trace_run", *arguments],
+        stdout=2 if as_json else None,
+        pass_fds=(summary_fd,),
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: process.send_signal(received))

@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from orchestrate.errors import UsageError
 
@@ -29,7 +29,7 @@ class ArchivedSource:
         commit, tree: the tested commit and its tree.
         parents: the commit's parents: two where it is a merge.
         head, base: the change that was asked for; None where nobody named them.
-        path, sha256, size: the tar file.
+        path, sha256, size: the tar file; the path holds for as long as the file that it was written to is open.
         files: path to SHA-256 of each file in it.
         left_out: paths of the tree that are not in it (`export-ignore`, submodules): nothing is said about them.
         dirty: whether the working tree differs from the commit: what differs does not travel.
@@ -66,13 +66,13 @@ class ArchivedSource:
 def archive_commit(
     repository: Path,
     commit: str,
-    path: Path,
+    file: IO[bytes],
     environ: Mapping[str, str],
     *,
     head: str | None = None,
     base: str | None = None,
 ) -> ArchivedSource:
-    """Write the archive of `commit` to `path`; the same commit gives the same bytes.
+    """Write the archive of `commit` to the empty `file`, which needs no name; the same commit gives the same bytes.
 
     `head` and `base` name the change that the commit is of: it must be that head, or the merge of exactly the two.
 
@@ -89,8 +89,10 @@ def archive_commit(
             f"the commit {found[:12]} is neither the head {head_sha[:12]} nor its merge into {str(base_sha)[:12]}",
             remedy="name the commit that is tested, its head and its base as they are",
         )
-    git("-c", "tar.umask=0022", "archive", "--format=tar", f"--output={path.absolute()}", found)
-    data = path.read_bytes()
+    git("-c", "tar.umask=0022", "archive", "--format=tar", found, into=file)
+    path = Path(f"/proc/self/fd/{file.fileno()}")
+    with path.open("rb") as tar:
+        sha256 = hashlib.file_digest(tar, "sha256").hexdigest()
     files = _files(path)
     for name in files:
         if _NOT_UTF8.search(name):
@@ -106,8 +108,8 @@ def archive_commit(
         head=head_sha,
         base=base_sha,
         path=path,
-        sha256=hashlib.sha256(data).hexdigest(),
-        size=len(data),
+        sha256=sha256,
+        size=path.stat().st_size,
         files=files,
         left_out=tuple(sorted(set(listed) - set(files))),
         dirty=git("rev-parse", "--is-inside-work-tree").strip() == b"true" and bool(git("status", "--porcelain")),
@@ -119,13 +121,15 @@ class _Git:
     repository: Path
     environ: Mapping[str, str]
 
-    def __call__(self, *arguments: str) -> bytes:
+    def __call__(self, *arguments: str, into: IO[bytes] | None = None) -> bytes:
+        """What git says; nothing where its output goes `into` a file."""
         env = {name: value for name, value in self.environ.items() if not name.startswith("GIT_")}
         env["GIT_OPTIONAL_LOCKS"] = "0"
         try:
             done = subprocess.run(
                 ["git", "-C", str(self.repository), *arguments],
-                env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=True,
+                env=env, stdin=subprocess.DEVNULL, stdout=into or subprocess.PIPE, stderr=subprocess.PIPE,
+                timeout=_TIMEOUT_S, check=True,
             )  # fmt: skip
         except subprocess.CalledProcessError as error:
             said = error.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
@@ -135,7 +139,7 @@ class _Git:
             ) from error
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"git can not be asked: {error}", remedy="install git") from error
-        return done.stdout
+        return done.stdout or b""
 
     def commit(self, name: str) -> str:
         """The id of the commit that `name` is; a name that looks like an option is none."""

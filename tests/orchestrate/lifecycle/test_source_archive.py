@@ -11,6 +11,7 @@ from orchestrate.lifecycle.source_archive import archive_commit
 class Repository:
     def __init__(self, path):
         self.path = path
+        self.files = []
         path.mkdir()
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.email", "a@example.org")
@@ -30,12 +31,16 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def archive(self, commit="HEAD", name="a.tar", **options):
-        return archive_commit(self.path, commit, self.path.parent / name, os.environ, **options)
+        self.files.append((self.path.parent / name).open("wb"))  # open for as long as the path is read
+        return archive_commit(self.path, commit, self.files[-1], os.environ, **options)
 
 
 @pytest.fixture
 def repository(tmp_path):
-    return Repository(tmp_path / "repository")
+    found = Repository(tmp_path / "repository")
+    yield found
+    for file in found.files:
+        file.close()
 
 
 def test_the_commit_travels_and_nothing_of_the_working_tree(repository, tmp_path):
@@ -100,13 +105,14 @@ def test_what_is_no_commit_is_refused(repository, name):
 
 
 def test_what_is_no_repository_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="says"):
-        archive_commit(tmp_path, "HEAD", tmp_path / "a.tar", os.environ)
+    with pytest.raises(UsageError, match="says"), (tmp_path / "a.tar").open("wb") as tar:
+        archive_commit(tmp_path, "HEAD", tar, os.environ)
 
 
 def test_a_repository_without_a_working_tree_will_do(repository):
     commit = repository.commit(a="1")
-    found = archive_commit(repository.path / ".git", "HEAD", repository.path.parent / "a.tar", os.environ)
+    with (repository.path.parent / "a.tar").open("wb") as tar:
+        found = archive_commit(repository.path / ".git", "HEAD", tar, os.environ)
     assert (found.commit, found.dirty) == (commit, False)
 
 
