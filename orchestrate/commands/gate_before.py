@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -12,55 +13,61 @@ import click
 
 from orchestrate.clock import from_wire, to_wire, utc_now
 from orchestrate.commands.duration import DURATION
-from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, change_here, git, policy_in
+from orchestrate.commands.gate_asked import asked_problems, file_of_groups
+from orchestrate.commands.gate_step import (
+    POLICY_OPTION,
+    RECORDS_OPTION,
+    answer,
+    change_here,
+    checkout_here,
+    git,
+    policy_in,
+)
 from orchestrate.commands.saying import say
-from orchestrate.commands.signing import required_keys, signature_options
+from orchestrate.commands.signing import policy_keys, required_keys, signature_options
 from orchestrate.errors import BackendError, UsageError
-from orchestrate.gate.change import Change, Checkout, identity_problems, owner_of
-from orchestrate.gate.conclusion import Classified, conclude
+from orchestrate.gate.change import Change, identity_problems, owner_of
+from orchestrate.gate.conclusion import CLOCKS_DIFFER, Classified, conclude
 from orchestrate.gate.earlier import EarlierPass, artifact_key, find_earlier_pass
-from orchestrate.gate.fetched import evidence_of, find_run_of
+from orchestrate.gate.fetched import earlier_run_of, evidence_of
 from orchestrate.gate.policy import GatePolicy, needs_gpus
 from orchestrate.gate.records import ADMITTED, CLASSIFIED, as_classified, read_record, write_record
+from orchestrate.markup import brief
 from orchestrate.receipts.signing import PublicKey
 from orchestrate.verdict import Verdict
 
-__all__ = ["admit", "classify"]
+__all__ = ["admit", "classify", "classify_here"]
 
 _SHOWN = 5
-_CLOCKS_DIFFER = timedelta(minutes=5)
-"""Of the machines of two jobs."""
 
 
 @click.command("classify")
 @RECORDS_OPTION
 @POLICY_OPTION
+@click.option("--launch", metavar="OPTIONS", help="What `gate run` will be given, as one text: an earlier pass counts "
+              "only where it was asked for the same.")  # fmt: skip
+@click.option("--audit", metavar="OPTIONS",
+              help="What `gate reconcile` will be given, as one text: it must look where the run goes.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def classify(records: Path, policy: Path, *, as_json: bool) -> int:
+def classify(records: Path, policy: Path, launch: str | None, audit: str | None, *, as_json: bool) -> int:
     """Find out which change is tested, and whether any path of it needs GPUs.
 
     Outputs: needed (true, false), head, base, tested, tree, owner, key (of the artifact of a pass). Where git can not
     tell what changed, GPUs are needed. With GITHUB_TOKEN also earlier-run and earlier-expires: which workflow run left
     an earlier pass of the same change, if any, for `gate admit` to judge. The exit code is 0, or 4 where what is
-    checked out is not the change.
+    checked out is not the change, or the look afterwards would not be where the run goes.
 
     \b
     Example:
       orchestrate gate classify --records gate
+      orchestrate gate classify --records gate --launch "--backend k8s --cell-set main" --audit "--backend k8s"
     """
-    change = change_here()
-    checkout = _checkout()
-    wanted = policy_in(policy, change.base)
-    needed, reason = _needed(change, checkout, wanted)
-    problems = identity_problems(change, checkout)
+    classified = classify_here(policy, _split(launch), _split(audit))
+    change, checkout, needed = classified.change, classified.checkout, classified.needed
     owner = owner_of(change.repository, change.run, change.attempt)
     record = {
-        "change": change.as_json(),
-        "checkout": asdict(checkout),
-        "needed": needed,
-        "reason": reason,
+        **asdict(classified),
         "owner": owner,
-        "problems": list(problems),
         "at": to_wire(utc_now()),
     }
     write_record(records / CLASSIFIED, "classified", record)
@@ -78,9 +85,47 @@ def classify(records: Path, policy: Path, *, as_json: bool) -> int:
         outputs |= {"earlier-run": str(earlier.run), "earlier-expires": earlier.expires}
     answer(outputs, record if as_json else None)
     looked = [] if why_none is None else [f"no earlier pass: {why_none}"]
-    for line in (f"needed: {needed} ({reason})", *problems, *looked):
-        say(line, err=as_json)
-    return Verdict.INCOMPLETE.exit_code if problems else 0
+    for line in (f"needed: {needed} ({classified.reason})", *classified.problems, *looked):
+        say(brief(line), err=as_json)
+    return Verdict.INCOMPLETE.exit_code if classified.problems else 0
+
+
+def classify_here(policy: Path, launch: Sequence[str] | None, audit: Sequence[str] | None) -> Classified:
+    """What GitHub and git say here and now of the change, with the options of its run and of the look afterwards.
+
+    Raises:
+        UsageError: there is no change, no checkout, or no policy.
+    """
+    change = change_here()
+    checkout = checkout_here()
+    wanted = policy_in(policy, change.base)
+    changed = None if change.base is None else _changed(change.base, checkout.commit)
+    problems = (*identity_problems(change, checkout), *asked_problems(launch, audit))
+    groups = _groups_file(launch)
+    needed, reason = _needed(change, changed, wanted, groups)
+    own = {policy.as_posix(), groups}
+    return Classified(
+        change,
+        checkout,
+        needed,
+        reason,
+        problems,
+        None if launch is None else tuple(launch),
+        None if audit is None else tuple(audit),
+        tuple(_shown(path) for path in changed or () if path in own or path.startswith(".github/workflows/")),
+    )
+
+
+def _split(options: str | None) -> tuple[str, ...] | None:
+    """As the workflow splits them: at blanks and ends of lines."""
+    return None if options is None else tuple(options.split())
+
+
+def _groups_file(launch: Sequence[str] | None) -> str | None:
+    try:
+        return file_of_groups(launch)
+    except UsageError:  # said among the problems
+        return None
 
 
 @click.command("admit")
@@ -125,17 +170,19 @@ def admit(
         since = now - from_wire(str(tree.get("at")))
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{records / CLASSIFIED} does not say when it was made", remedy="classify again") from error
-    in_time = -_CLOCKS_DIFFER <= since <= timedelta(seconds=within)
-    reuse, why = (False, "there is no earlier run")
+    in_time = -CLOCKS_DIFFER <= since <= timedelta(seconds=within)
+    reuse, why = (False, "")
     if earlier is not None:
         wanted = policy_in(policy, classified.change.base)
-        reuse, why = _reuse(classified, wanted, earlier, earlier_expires, required)
+        reuse, why = _reuse(classified, wanted, earlier, earlier_expires, (*required, *policy_keys(wanted)))
     admitted = in_time and not reuse and classified.needed and not classified.change.from_fork
     reason = why if reuse else _why_not(classified, in_time=in_time)
+    if why and not reuse:
+        reason += f" (no earlier pass: {why})"
     record = {"admitted": admitted, "in_time": in_time, "reuse": reuse, "reason": reason, "at": to_wire(now)}
     write_record(records / ADMITTED, "admitted", record)
     answer({"admitted": str(admitted).lower(), "reuse": str(reuse).lower()}, record if as_json else None)
-    say(reason, err=as_json)
+    say(brief(reason), err=as_json)
     return 0 if in_time or reuse else Verdict.NOT_RUN.exit_code
 
 
@@ -168,42 +215,41 @@ def _reuse(
         expired = True
     if expired:
         return False, "the earlier artifact has expired, or nobody says when it does"
-    before = as_classified(read_record(folder / "records" / CLASSIFIED, "classified"))
-    if before is None:
-        return False, "the earlier artifact has no record of what it tested"
-    ours, theirs = classified.change, before.change
-    for name in ("repository", "branch", "head", "base"):
-        if getattr(ours, name) != getattr(theirs, name):
-            return False, f"the earlier run is of another {name}"
-    run = find_run_of(folder / "runs", owner_of(theirs.repository, theirs.run, theirs.attempt))
-    if run is None:
-        return False, "the earlier artifact has no run of its own"
-    cited = f"workflow run {theirs.run}, attempt {theirs.attempt}"
-    conclusion = conclude(before, None, True, evidence_of(run, keys=keys, reused_from=cited), None, policy)
+    found = earlier_run_of(folder, classified)
+    if isinstance(found, str):
+        return False, found
+    record, attempt, cited = found
+    evidence = evidence_of(record, attempt, keys=keys, reused_from=cited)
+    conclusion = conclude(classified, None, True, evidence, None, policy)
     return conclusion.green, f"{cited}: {conclusion.reason}"
 
 
-def _needed(change: Change, checkout: Checkout, policy: GatePolicy) -> tuple[bool, str]:
+def _needed(change: Change, changed: Sequence[str] | None, policy: GatePolicy, groups: str | None) -> tuple[bool, str]:
     if change.base is None:
         return True, "there is no base to compare with"
-    try:
-        changed = git("diff", "--name-only", "--no-renames", "-z", change.base, checkout.commit).split(b"\0")
-    except (OSError, subprocess.SubprocessError):
+    if changed is None:
         return True, "git can not tell what changed"
-    paths = [os.fsdecode(path) for path in changed if path]
-    matching = needs_gpus(policy, paths)
+    matching = needs_gpus(policy, changed) or tuple(path for path in changed if path == groups)
     if not matching:
-        return False, f"none of the {len(paths)} changed paths needs GPUs"
+        return False, f"none of the {len(changed)} changed paths needs GPUs"
     more = f" and {len(matching) - _SHOWN} more" if len(matching) > _SHOWN else ""
-    return True, f"{', '.join(matching[:_SHOWN])}{more} need GPUs"
+    return True, f"{', '.join(_shown(path) for path in matching[:_SHOWN])}{more} need GPUs"
 
 
-def _checkout() -> Checkout:
+def _changed(base: str, commit: str) -> tuple[str, ...] | None:
+    """The paths that differ, that of a submodule with a slash at its end; None where git can not tell."""
     try:
-        commit, *parents = git("rev-list", "--parents", "-n", "1", "HEAD").decode().split()
-        tree = git("rev-parse", "HEAD^{tree}").decode().strip()
-        return Checkout(commit, tuple(parents), tree, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UsageError(
-            "git can not say what is checked out here", remedy="check the repository out first, with its history"
-        ) from error
+        raw = git("diff", "--raw", "--no-renames", "--ignore-submodules=none", "-z", base, commit).split(b"\0")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = zip(raw[::2], raw[1::2], strict=False)
+    is_submodule = b"160000"
+    return tuple(
+        os.fsdecode(path) + ("/" if is_submodule in about.removeprefix(b":").split()[:2] else "")
+        for about, path in rows
+    )
+
+
+def _shown(path: str) -> str:
+    """A path as text that every reader takes: what is no character in it stands as `\\xNN`."""
+    return brief(os.fsencode(path).decode("utf-8", "backslashreplace").removesuffix("/"))

@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from orchestrate.commands.gate_step import POLICY_OPTION, RECORDS_OPTION, answer, owner_here, policy_in
+from orchestrate.commands.gate_asked import file_of_groups
+from orchestrate.commands.gate_before import classify_here
+from orchestrate.commands.gate_step import (
+    POLICY_OPTION,
+    RECORDS_OPTION,
+    answer,
+    change_here,
+    in_commit,
+    policy_in,
+)
 from orchestrate.commands.saying import say
 from orchestrate.commands.signing import (
     SIGN_KEY_OPTION,
     check_sign_key,
+    policy_keys,
     required_keys,
     sign_run,
     signature_options,
 )
 from orchestrate.errors import OrchestrateError, UsageError
-from orchestrate.gate.change import owner_of
-from orchestrate.gate.conclusion import Classified, Conclusion, Evidence, unsigned
+from orchestrate.gate.change import differences
+from orchestrate.gate.conclusion import (
+    Classified,
+    Conclusion,
+    Evidence,
+    Reconciled,
+    Refused,
+    never_classified,
+    unconfirmed,
+    unusable,
+)
 from orchestrate.gate.conclusion import conclude as concluded
-from orchestrate.gate.fetched import evidence_of, find_run_of
+from orchestrate.gate.fetched import earlier_run_of, evidence_of, find_run_of
 from orchestrate.gate.github_files import append_summary, bounded_annotations
+from orchestrate.gate.policy import GatePolicy
 from orchestrate.gate.records import (
     ADMITTED,
     CLASSIFIED,
@@ -36,6 +58,9 @@ from orchestrate.gate.records import (
     read_record,
 )
 from orchestrate.gate.summary import summarise, told
+from orchestrate.gate.weakened import redefined
+from orchestrate.markup import brief
+from orchestrate.qualify.group_file import parse_qualification
 from orchestrate.qualify.overview import GroupRow, group_row
 from orchestrate.receipts.record import RunRecord
 from orchestrate.receipts.signing import PublicKey
@@ -86,17 +111,31 @@ def conclude(
       orchestrate gate conclude --records gate --runs-dir runs
       orchestrate gate conclude --records gate --runs-dir runs --require-signature key.pub
     """
-    required = required_keys(keys, identity, issuer)
     check_sign_key(sign_key)
+    required = required_keys(keys, identity, issuer)
     classified = as_classified(read_record(records / CLASSIFIED, "classified"))
     admission = read_record(records / ADMITTED, "admitted")
-    reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"))
-    wanted = policy_in(policy, classified.change.base if classified else None)
-    record, evidence = _evidence(classified, admission, runs_dir, earlier, required)
     said = as_refused(read_record(records / LAUNCHED, "launched"))
-    conclusion = concluded(classified, _jobs(needs), _in_time(admission), evidence, reconciled, wanted, said)
-    if conclusion.green and record is not None and sign_key is not None:
-        conclusion = _signed(conclusion, record, sign_key)
+    reconciled = found = evidence = None
+    remarks: tuple[str, ...] = ()
+    try:
+        jobs = _jobs(needs)
+        if classified is None:
+            conclusion = never_classified(jobs)
+        else:
+            change = change_here()
+            reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"), change)
+            classified, remarks = _weighed(classified, policy)
+            found = _found(classified, admission, runs_dir, earlier)
+            wanted = policy_in(policy, classified.change.base)
+            decide = partial(_decide, classified, jobs, _in_time(admission), reconciled, wanted, said)
+            conclusion, evidence = _concluded(decide, found, (*required, *policy_keys(wanted)), sign_key)
+    except UsageError as error:
+        if reconciled is not None and not reconciled.confirmed:
+            conclusion = unconfirmed(reconciled)
+        else:
+            conclusion = unusable(f"{error.cause}; {error.remedy}")
+    record = None if found is None else found[0]
     groups = _groups(record)
     summary = summarise(
         conclusion,
@@ -106,9 +145,10 @@ def conclude(
         cells=_cells(record),
         groups=groups,
         capacity=_capacity(record),
+        remarks=remarks,
         page_url=page_url,
     )
-    _tell(summary, bounded_annotations(told(conclusion, groups)))
+    _tell(summary, bounded_annotations(told(conclusion, groups, remarks)))
     verdict = conclusion.verdict
     code = 0 if conclusion.green else (verdict or Verdict.INCOMPLETE).exit_code
     reused = evidence is not None and evidence.reused_from is not None
@@ -127,40 +167,86 @@ def conclude(
         "exit_code": code,
     }
     answer(outputs, as_object if as_json else None)
-    say(f"{conclusion.title}: {conclusion.reason}", err=as_json)
+    say(brief(f"{conclusion.title}: {conclusion.reason}"), err=as_json)
     return code
 
 
-def _evidence(
-    classified: Classified | None,
-    admission: Mapping[str, Any] | None,
-    runs_dir: Path,
-    earlier: Path | None,
-    keys: tuple[PublicKey, ...],
-) -> tuple[RunRecord | None, Evidence | None]:
-    """The run of this attempt; or the earlier one that stands for it, looked up and verified once more."""
-    cited = None
-    owner = owner_here()
-    if admission is not None and admission.get("reuse") is True and earlier is not None and classified is not None:
-        before = as_classified(read_record(earlier / "records" / CLASSIFIED, "classified"))
-        ours = classified.change
-        if before is None or any(
-            getattr(before.change, name) != getattr(ours, name) for name in ("repository", "branch", "head", "base")
-        ):
-            return None, None
-        owner = owner_of(before.change.repository, before.change.run, before.change.attempt)
-        cited = f"workflow run {before.change.run}, attempt {before.change.attempt}"
-        runs_dir = earlier / "runs"
-    record = find_run_of(runs_dir, owner)
-    return record, None if record is None else evidence_of(record, keys=keys, reused_from=cited)
+_Found = tuple[RunRecord, int, str | None]
 
 
-def _signed(conclusion: Conclusion, record: RunRecord, sign_key: str) -> Conclusion:
+def _found(
+    classified: Classified, admission: Mapping[str, Any] | None, runs_dir: Path, earlier: Path | None
+) -> _Found | None:
+    """The run of this workflow run, its attempt; or the earlier one that stands for it, looked up once more."""
+    if admission is not None and admission.get("reuse") is True and earlier is not None:
+        stands = earlier_run_of(earlier, classified)
+        return None if isinstance(stands, str) else stands
+    found = find_run_of(runs_dir, classified.change, up_to=classified.change.attempt)
+    return None if found is None else (*found, None)
+
+
+def _weighed(classified: Classified, policy: Path) -> tuple[Classified, tuple[str, ...]]:
+    """The record of the first step, held to what GitHub and git say here and now; and remarks for a reviewer."""
+    now = classify_here(policy, classified.launch, classified.audit)
+    differs = differences((classified.change, classified.checkout), (now.change, now.checkout))
+    if classified.needed is not now.needed:
+        differs = (*differs, f"the record of `gate classify` says needed: {classified.needed}, and that is not so")
+    problems, remarks = _redefined(now, policy)
+    whole = (*differs, *now.problems, *problems)
+    return replace(now, needed=now.needed or classified.needed, problems=whole), remarks
+
+
+def _redefined(now: Classified, policy: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the change did to the groups that the policy demands, where both commits have a file of groups."""
+    base = now.change.base
+    name = None if now.problems else file_of_groups(now.launch)
+    demanded = policy_in(policy, base).groups
+    if base is None or name is None or not demanded:
+        return (), ()
+    before, after = (in_commit(commit, Path(name)) for commit in (base, now.checkout.commit))
+    if before is None or after is None:
+        return (), ()
     try:
-        sign_run(record.run_dir, sign_key)
-    except OrchestrateError as error:
-        return unsigned(error.cause)
-    return conclusion
+        return redefined(demanded, parse_qualification(before, name), parse_qualification(after, name))
+    except UsageError as error:
+        return (error.cause,), ()
+
+
+def _decide(
+    classified: Classified,
+    jobs: Mapping[str, str],
+    admitted: bool | None,
+    reconciled: Reconciled | None,
+    policy: GatePolicy,
+    said: Refused | None,
+    evidence: Evidence | None,
+) -> Conclusion:
+    return concluded(classified, jobs, admitted, evidence, reconciled, policy, said)
+
+
+def _concluded(
+    decide: Callable[[Evidence | None], Conclusion],
+    found: _Found | None,
+    keys: tuple[PublicKey, ...],
+    sign_key: str | None,
+) -> tuple[Conclusion, Evidence | None]:
+    """Decide; sign what is green, and then hold it to the signatures that are required."""
+    if found is None:
+        return decide(None), None
+    record, attempt, cited = found
+    evidence = evidence_of(record, attempt, reused_from=cited)
+    conclusion = decide(evidence)
+    if not conclusion.green:
+        return conclusion, evidence
+    if sign_key is not None:
+        try:
+            sign_run(record.run_dir, sign_key)
+        except OrchestrateError as error:
+            return unusable(f"it could not be signed: {error.cause}"), evidence
+    if keys:
+        evidence = evidence_of(record, attempt, keys=keys, reused_from=cited)
+        conclusion = decide(evidence)
+    return conclusion, evidence
 
 
 def _in_time(admission: Mapping[str, Any] | None) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -14,9 +15,13 @@ import click
 
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.commands import audit, launch, qualify
-from orchestrate.commands.gate_step import RECORDS_OPTION, answer, owner_here
+from orchestrate.commands.gate_asked import LAUNCH_OWN, look_of, refuse_options
+from orchestrate.commands.gate_step import RECORDS_OPTION, answer, workflow_run_here
 from orchestrate.commands.saying import say
 from orchestrate.errors import OrchestrateError, UsageError
+from orchestrate.gate.change import owner_of
+from orchestrate.gate.conclusion import Classified
+from orchestrate.gate.credentials import placed
 from orchestrate.gate.records import (
     ADMITTED,
     CLASSIFIED,
@@ -26,9 +31,15 @@ from orchestrate.gate.records import (
     read_record,
     write_record,
 )
+from orchestrate.markup import brief
 from orchestrate.verdict import Verdict
 
 __all__ = ["reconcile", "run"]
+
+CREDENTIALS_OPTION = click.option(
+    "--credentials", type=click.Path(path_type=Path), metavar="FILE",
+    help="A kubeconfig, or JSON with files and variables for another provider's client (docs/gate.md).",
+)  # fmt: skip
 
 GAP_S = 5.0
 """Between the two looks of a reconciliation."""
@@ -38,9 +49,10 @@ GAP_S = 5.0
 @RECORDS_OPTION
 @click.option("--runs-dir", type=click.Path(path_type=Path), required=True, metavar="DIR",
               help="Where the run's directory is kept: upload it, whatever happens.")  # fmt: skip
+@CREDENTIALS_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.argument("arguments", nargs=-1, metavar="-- [LAUNCH OPTIONS]")
-def run(records: Path, runs_dir: Path, arguments: tuple[str, ...], *, as_json: bool) -> int:
+def run(records: Path, runs_dir: Path, credentials: Path | None, arguments: tuple[str, ...], *, as_json: bool) -> int:
     """Launch, under an owner that names this attempt of this workflow run: by that a fresh machine finds what is left.
 
     What follows `--` are options of `orchestrate launch`; where the first word is `qualify`, those of `orchestrate
@@ -52,21 +64,21 @@ def run(records: Path, runs_dir: Path, arguments: tuple[str, ...], *, as_json: b
     Example:
       orchestrate gate run --records gate --runs-dir runs -- --backend k8s --cell-set main
     """
-    _refuse_ours(arguments, ("--owner", "--runs-dir", "--json", "--commit", "--head", "--base"))
+    refuse_options(arguments, LAUNCH_OWN)
     admitted = read_record(records / ADMITTED, "admitted")
     if admitted is None or admitted.get("admitted") is not True:
         why = "there is no admission" if admitted is None else str(admitted.get("reason"))
-        say(f"not run: {why}", err=True)
+        say(f"not run: {brief(why)}", err=True)
         return Verdict.NOT_RUN.exit_code
-    owner = owner_here()
-    ours = ["--owner", owner, "--runs-dir", str(runs_dir), "--json"]
-    if arguments[:1] == ("qualify",):
-        found = _called(qualify.command, [*arguments[1:], *_tested(records), *ours])
-    else:
-        found = _called(launch.command, [*arguments, *ours])
+    owner = owner_of(*workflow_run_here())
+    try:
+        with placed(credentials, os.environ):
+            found = _launched(records, arguments, owner, runs_dir)
+    except UsageError as error:
+        _write_launched(records, Verdict.INCOMPLETE.label, error.cause, owner)
+        raise
     verdict = str(found.get("verdict") or Verdict.INFRASTRUCTURE.label)
-    reason = str(found.get("reason") or found.get("error") or "")
-    write_record(records / LAUNCHED, "launched", {"verdict": verdict, "reason": reason, "owner": owner})
+    _write_launched(records, verdict, str(found.get("reason") or found.get("error") or ""), owner)
     outputs = {
         "verdict": verdict,
         "run_id": str(found.get("run_id") or ""),
@@ -76,12 +88,29 @@ def run(records: Path, runs_dir: Path, arguments: tuple[str, ...], *, as_json: b
     return Verdict.from_label(verdict).exit_code
 
 
+def _launched(records: Path, arguments: tuple[str, ...], owner: str, runs_dir: Path) -> dict[str, Any]:
+    classified = as_classified(read_record(records / CLASSIFIED, "classified"))
+    if classified is not None and classified.launch not in {None, arguments}:
+        raise UsageError(
+            "these are not the options that the change was classified with", remedy="give both steps the same"
+        )
+    ours = ["--owner", owner, "--runs-dir", str(runs_dir), "--json"]
+    if arguments[:1] == ("qualify",):
+        return _called(qualify.command, [*arguments[1:], *_tested(classified, records), *ours])
+    return _called(launch.command, [*arguments, *ours])
+
+
+def _write_launched(records: Path, verdict: str, reason: str, owner: str) -> None:
+    write_record(records / LAUNCHED, "launched", {"verdict": verdict, "reason": reason, "owner": owner})
+
+
 @click.command("reconcile", context_settings={"ignore_unknown_options": True})
 @RECORDS_OPTION
+@CREDENTIALS_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.argument("arguments", nargs=-1, metavar="-- [AUDIT OPTIONS]")
-def reconcile(records: Path, arguments: tuple[str, ...], *, as_json: bool) -> int:
-    """From a fresh machine: take away whatever this attempt of this workflow run still owns, and look again.
+def reconcile(records: Path, credentials: Path | None, arguments: tuple[str, ...], *, as_json: bool) -> int:
+    """From a fresh machine: take away whatever this workflow run still owns, of any attempt so far, and look again.
 
     It needs the provider's credentials and nothing else, no artifact and no local state: everything names its owner.
     What follows `--` are options of `orchestrate audit` that say where to look. The exit code is 0 where two looks in
@@ -91,21 +120,17 @@ def reconcile(records: Path, arguments: tuple[str, ...], *, as_json: bool) -> in
     Example:
       orchestrate gate reconcile --records gate -- --backend k8s --namespace TEAM
     """
-    _refuse_ours(arguments, ("--owner", "--run", "--reap", "--older-than", "--json"))
-    if not any(argument.partition("=")[0] == "--backend" for argument in arguments):
-        raise UsageError("no --backend is named to look at", remedy="give --backend after `--`, as the run had it")
-    owner = owner_here()
-    asked = [*arguments, "--owner", owner, "--reap", "--json"]
-    looks: list[dict[str, Any]] = []
-    while len(looks) < 3:
-        if looks:
-            time.sleep(GAP_S)
-        looks.append(_called(audit.command, asked))
-        if len(looks) > 1 and all(_is_clean(look) for look in looks[-2:]):
-            break
+    look = look_of(arguments)
+    repository, run_number, attempt = workflow_run_here()
+    # An attempt before this one has ended: what it owns has no owner any more. GitHub keeps at most 50.
+    owners = [owner_of(repository, run_number, each) for each in range(max(1, attempt - 49), attempt + 1)]
+    with placed(credentials, os.environ):
+        looks = _looks(arguments, owners)
     last = looks[-1]
+    owner = owners[-1]
     record = {
         "owner": owner,
+        "look": look.as_json(),
         "confirmed": len(looks) > 1 and all(_is_clean(look) for look in looks[-2:]),
         "found": [item for look in looks for finding in _findings(look) for item in finding.get("items", ())],
         "left": [item for finding in _findings(last) for item in finding.get("left", ())],
@@ -118,9 +143,30 @@ def reconcile(records: Path, arguments: tuple[str, ...], *, as_json: bool) -> in
     return 0 if record["confirmed"] else Verdict.TEARDOWN_UNCONFIRMED.exit_code
 
 
-def _tested(records: Path) -> list[str]:
+def _looks(arguments: tuple[str, ...], owners: Sequence[str]) -> list[dict[str, Any]]:
+    """Look, taking away what is found, until two looks in a row found nothing; three times at most."""
+    looks: list[dict[str, Any]] = []
+    while len(looks) < 3:
+        if looks:
+            time.sleep(GAP_S)
+        each = [_called(audit.command, [*arguments, "--owner", owner, "--reap", "--json"]) for owner in owners]
+        looks.append(each[0] if len(each) == 1 else _together(each))
+        if len(looks) > 1 and all(_is_clean(look) for look in looks[-2:]):
+            break
+    return looks
+
+
+def _together(looks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One look from those at each owner."""
+    return {
+        "exit_code": next((look.get("exit_code") for look in looks if look.get("exit_code") != 0), 0),
+        "findings": [finding for look in looks for finding in _findings(look)],
+        "unknown": list(dict.fromkeys(text for look in looks for text in (*look.get("unknown", ()), *_failure(look)))),
+    }
+
+
+def _tested(classified: Classified | None, records: Path) -> list[str]:
     """The options of `qualify` that name the classified change."""
-    classified = as_classified(read_record(records / CLASSIFIED, "classified"))
     if classified is None:
         raise UsageError(f"{records / CLASSIFIED} is no record of `gate classify`", remedy="run that step first")
     change = classified.change
@@ -140,6 +186,8 @@ def _called(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
         found = json.loads(said.getvalue())
     except click.ClickException as error:
         raise UsageError(error.format_message(), remedy="look at the options after `--`") from error
+    except UsageError:
+        raise
     except OrchestrateError as error:
         return {"error": error.cause, "verdict": _verdict_of(error).label}
     except ValueError:
@@ -163,10 +211,3 @@ def _findings(look: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _failure(look: dict[str, Any]) -> list[str]:
     return [str(look["error"])] if "error" in look else []
-
-
-def _refuse_ours(arguments: Sequence[str], ours: Sequence[str]) -> None:
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name in ours:
-            raise UsageError(f"{name} is the gate's own", remedy="leave it out after `--`")

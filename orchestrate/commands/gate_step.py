@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,22 @@ import click
 
 from orchestrate.commands.saying import say
 from orchestrate.errors import UsageError
-from orchestrate.gate.change import Change, owner_of, read_change
+from orchestrate.gate.change import Change, Checkout, read_change
 from orchestrate.gate.github_files import append_outputs
 from orchestrate.gate.policy import GatePolicy, parse_policy
+from orchestrate.markup import brief
 
-__all__ = ["POLICY_OPTION", "RECORDS_OPTION", "answer", "change_here", "git", "owner_here", "policy_in"]
+__all__ = [
+    "POLICY_OPTION",
+    "RECORDS_OPTION",
+    "answer",
+    "change_here",
+    "checkout_here",
+    "git",
+    "in_commit",
+    "policy_in",
+    "workflow_run_here",
+]
 
 RECORDS_OPTION = click.option(
     "--records",
@@ -33,7 +45,11 @@ POLICY_OPTION = click.option(
 
 
 def change_here() -> Change:
-    """The change that this workflow run is about."""
+    """The change that this workflow run is about.
+
+    A commit that was pushed to a branch, or a run started on one, goes on top of the default branch: of the commit
+    before it its own author could have loosened the policy.
+    """
     path = os.environ.get("GITHUB_EVENT_PATH", "")
     try:
         event = json.loads(Path(path).read_bytes())
@@ -44,11 +60,39 @@ def change_here() -> Change:
         ) from error
     if not isinstance(event, dict):
         raise UsageError("the event is no object", remedy="run this as a step of a GitHub workflow")
-    return read_change(os.environ, event)
+    change = read_change(os.environ, event)
+    repository = event.get("repository")
+    default = repository.get("default_branch") if isinstance(repository, dict) else None
+    if change.base_is_named or not isinstance(default, str) or not default:
+        return change
+    if change.branch == default:
+        return change if change.base is None or _is_here(change.base) else replace(change, base=None)
+    base = _merge_base(default, change.tested)
+    return replace(change, base=None if base == change.tested else base)
 
 
-def owner_here() -> str:
-    """The owner of everything that this attempt of this workflow run asks for; it needs no file."""
+def _merge_base(default: str, commit: str) -> str:
+    for name in (f"refs/remotes/origin/{default}", f"refs/heads/{default}"):
+        try:
+            return git("merge-base", name, commit).decode().strip()
+        except (OSError, subprocess.SubprocessError):
+            continue
+    raise UsageError(
+        f"git can not tell where {commit[:12]} left the default branch {brief(default, 100)}",
+        remedy="check out the whole history (fetch-depth: 0)",
+    )
+
+
+def _is_here(commit: str) -> bool:
+    try:
+        git("cat-file", "-e", f"{commit}^{{commit}}")
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def workflow_run_here() -> tuple[str, int, int]:
+    """Repository, number of the workflow run and of its attempt; it needs no file."""
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     run, attempt = os.environ.get("GITHUB_RUN_ID", ""), os.environ.get("GITHUB_RUN_ATTEMPT", "")
     if not repository or not run.isdecimal() or not attempt.isdecimal():
@@ -56,12 +100,29 @@ def owner_here() -> str:
             "GITHUB_REPOSITORY, GITHUB_RUN_ID or GITHUB_RUN_ATTEMPT is not set",
             remedy="run this as a step of a GitHub workflow",
         )
-    return owner_of(repository, int(run), int(attempt))
+    return repository, int(run), int(attempt)
+
+
+def checkout_here() -> Checkout:
+    """What git says of the files that are here."""
+    try:
+        commit, *parents = git("rev-list", "--parents", "-n", "1", "HEAD").decode().split()
+        tree = git("rev-parse", "HEAD^{tree}").decode().strip()
+        return Checkout(commit, tuple(parents), tree, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            "git can not say what is checked out here", remedy="check the repository out first, with its history"
+        ) from error
 
 
 def policy_in(path: Path, base: str | None) -> GatePolicy:
     """The repository's policy: as the base has it, so that no change judges itself; else the file that is there."""
-    data = None if base is None else _in_commit(base, path)
+    if base is not None and not _is_here(base):
+        raise UsageError(
+            f"the base {base[:12]} is not here, so its policy can not be read",
+            remedy="check out the whole history (fetch-depth: 0)",
+        )
+    data = None if base is None else in_commit(base, path)
     if data is None:
         try:
             data = path.read_bytes()
@@ -88,7 +149,8 @@ def answer(outputs: Mapping[str, str], as_json: Mapping[str, Any] | None) -> Non
         say(json.dumps(as_json, sort_keys=True))
 
 
-def _in_commit(commit: str, path: Path) -> bytes | None:
+def in_commit(commit: str, path: Path) -> bytes | None:
+    """A file as a commit has it; None where it has none of that name."""
     if path.is_absolute():
         return None
     try:

@@ -11,17 +11,27 @@ from typing import Any
 import click
 
 from orchestrate.errors import BackendError, OrchestrateError, ReceiptError, UsageError
+from orchestrate.gate.policy import GatePolicy
 from orchestrate.receipts.signing import (
     PublicKey,
     identity_key,
     identity_signer,
     private_signer,
     public_key,
+    public_key_in,
     sign_closure,
 )
 from orchestrate.receipts.verify import Verification, verify_run
 
-__all__ = ["SIGN_KEY_OPTION", "check_sign_key", "required_keys", "sign_closure_of", "sign_run", "signature_options"]
+__all__ = [
+    "SIGN_KEY_OPTION",
+    "check_sign_key",
+    "policy_keys",
+    "required_keys",
+    "sign_closure_of",
+    "sign_run",
+    "signature_options",
+]
 
 SIGSTORE = "sigstore:"
 """In place of a key's file: the identity that the runner has (securesystemslib's own scheme)."""
@@ -60,6 +70,11 @@ def required_keys(keys: Sequence[str], identity: str | None, issuer: str) -> tup
             f"`--require-signature {SIGSTORE}` and --identity go together", remedy="name who must have signed"
         )
     return tuple(identity_key(str(identity), issuer) if key == SIGSTORE else public_key(Path(key)) for key in keys)
+
+
+def policy_keys(policy: GatePolicy) -> tuple[PublicKey, ...]:
+    """The keys that a gate's policy demands; `UsageError` where one of its texts is none."""
+    return tuple(public_key_in(text.encode(), Path("the policy's signed_by")) for text in policy.signed_by)
 
 
 def check_sign_key(key: str | None) -> None:

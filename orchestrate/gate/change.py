@@ -13,7 +13,17 @@ from typing import Any
 
 from orchestrate.errors import UsageError
 
-__all__ = ["GATE_SCHEMA", "Change", "Checkout", "identity_problems", "owner_of", "read_change", "read_sha"]
+__all__ = [
+    "GATE_SCHEMA",
+    "Change",
+    "Checkout",
+    "attempt_of",
+    "differences",
+    "identity_problems",
+    "owner_of",
+    "read_change",
+    "read_sha",
+]
 
 GATE_SCHEMA = "orchestrate.gate/1"
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -44,6 +54,11 @@ class Change:
     from_fork: bool
     run: int
     attempt: int
+
+    @property
+    def base_is_named(self) -> bool:
+        """Whether the event itself says what the change goes on top of; of a push it says what was there before."""
+        return self.event in {"pull_request", "pull_request_target", "merge_group"}
 
     def as_json(self) -> dict[str, Any]:
         """As in gate.json."""
@@ -122,6 +137,27 @@ def identity_problems(change: Change, checkout: Checkout) -> tuple[str, ...]:
 def owner_of(repository: str, run: int, attempt: int) -> str:
     """The owner that every resource of a workflow run's attempt names: from it alone an audit can find them."""
     return f"gh:{repository}:{run}.{attempt}"
+
+
+def attempt_of(owner: object, repository: str, run: int) -> int | None:
+    """Which attempt of that workflow run an owner names; None where it names none of it."""
+    head, _, attempt = str(owner).rpartition(".")
+    is_one = f"{head}." == owner_of(repository, run, 0)[:-1] and re.fullmatch(r"[1-9][0-9]{0,8}", attempt, re.ASCII)
+    return int(attempt) if is_one else None
+
+
+def differences(recorded: tuple[Change, Checkout], now: tuple[Change, Checkout]) -> tuple[str, ...]:
+    """In what a record of an earlier job, or of an earlier attempt of it, is not what GitHub and git say now."""
+    (change, checkout), (change_now, checkout_now) = recorded, now
+    names = ("repository", "event", "branch", "head", "base", "tested", "from_fork", "run")
+    found = [f"another {name}" for name in names if getattr(change, name) != getattr(change_now, name)]
+    found += ["a later attempt"] if change.attempt > change_now.attempt else []
+    found += [
+        f"another {name}"
+        for name in ("commit", "parents", "tree")
+        if getattr(checkout, name) != getattr(checkout_now, name)
+    ]
+    return tuple(f"the record of `gate classify` is of {each}" for each in dict.fromkeys(found))
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

@@ -7,32 +7,63 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from orchestrate.gate.change import Change, Checkout, identity_problems
+from orchestrate.gate.asked import Look, Target, uncovered
+from orchestrate.gate.change import Change, Checkout
 from orchestrate.gate.policy import GatePolicy
 from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.receipts.verify import Verification
 from orchestrate.verdict import Verdict
 
-__all__ = ["Classified", "Conclusion", "Evidence", "Reconciled", "Refused", "conclude", "unsigned"]
+__all__ = [
+    "CLOCKS_DIFFER",
+    "Classified",
+    "Conclusion",
+    "Evidence",
+    "Reconciled",
+    "Refused",
+    "conclude",
+    "never_classified",
+    "unconfirmed",
+    "unusable",
+]
+
+CLOCKS_DIFFER = timedelta(minutes=5)
+"""Of the machines of two jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """What the first step found: the change, what is checked out, whether GPUs are needed, and why."""
+    """What the first step found.
+
+    Attributes:
+        change, checkout: the change, and what is checked out.
+        needed, reason: whether GPUs are needed, and why.
+        problems: why nothing that runs here can make the check green: what is checked out is not the change, the
+            options of run and look do not fit together.
+        launch, audit: the options that the run and the look afterwards are to have; None where nobody said.
+        own_files: files of the gate itself that the change touches: a reviewer must see them.
+    """
 
     change: Change
     checkout: Checkout
     needed: bool
     reason: str
+    problems: tuple[str, ...] = ()
+    launch: tuple[str, ...] | None = None
+    audit: tuple[str, ...] | None = None
+    own_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The run that was fetched: verified now, with the facts that its newest receipts state.
 
-    `cells` are its cells or groups, judged from their own evidence.
+    `cells` are its cells or groups, judged from their own evidence; `attempt` is the attempt of the workflow run that
+    asked for it, `targets` where it may have had something, `ended_at` when its newest closure was made, `ran` whether
+    its payload ever began.
     """
 
     found: Verification
@@ -41,17 +72,27 @@ class Evidence:
     image: Mapping[str, Any]
     tree: str | None
     cells: Sequence[CellJudgement] = ()
+    attempt: int = 1
+    targets: tuple[Target, ...] = ()
+    ended_at: datetime | None = None
+    ran: bool = True
     reused_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a fresh machine found afterwards: whether nothing of this workflow run is left, and in words what was."""
+    """What a fresh machine found afterwards: whether nothing of this workflow run is left, and in words what was.
+
+    It looked at what every attempt up to `attempt` owns, at the time `at`, where `look` says; None is not known.
+    """
 
     confirmed: bool
     found: tuple[str, ...]
     left: tuple[str, ...]
     unknown: tuple[str, ...]
+    attempt: int = 1
+    at: datetime | None = None
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +115,7 @@ class Conclusion:
 
 
 def conclude(
-    classified: Classified | None,
+    classified: Classified,
     jobs: Mapping[str, str] | None,
     admitted: bool | None,
     evidence: Evidence | None,
@@ -85,7 +126,7 @@ def conclude(
     """Decide.
 
     Args:
-        classified: None where the first step left nothing.
+        classified: what the first step found, held to what GitHub and git say now.
         jobs: name of each earlier job to its result as GitHub says it: success, failure, cancelled, skipped; where
             there is none, nobody spoke of them, and that is no pass. None weighs the run of an earlier attempt alone.
         admitted: whether the run was let through in time; None where that was never decided.
@@ -94,25 +135,19 @@ def conclude(
         policy: the repository's.
         said: what the launch said where it left no run directory; it can make the check red by its right name only.
     """
-    if classified is None:
-        cancelled = jobs is not None and "cancelled" in jobs.values()
-        verdict = Verdict.CANCELLED if cancelled else Verdict.INCOMPLETE
-        return _red(verdict, "the change was never classified, so nothing is known about it", ())
     if not classified.needed:
         return _not_needed(classified, jobs, evidence, reconciled)
     seen = reconciled is not None and (reconciled.found or reconciled.left)
     if evidence is None and classified.change.from_fork and not seen:
         return _red(Verdict.NOT_RUN, "the change is of another repository: it gets no credentials, and so no GPUs", ())
     if reconciled is not None and not reconciled.confirmed:
-        what = ", ".join((*reconciled.left, *reconciled.unknown)[:5]) or "the look afterwards was not clean"
-        return _red(Verdict.TEARDOWN_UNCONFIRMED, f"something of ours may still exist: {what}", ())
+        return unconfirmed(reconciled)
     if admitted is False:
         return _red(Verdict.NOT_RUN, "the admission deadline passed before anything was asked for", ())
     if evidence is None:
-        return _without_evidence(jobs, reconciled, said)
+        return _without_evidence(classified, jobs, reconciled, said)
     if evidence.found.verdict is not Verdict.PASSED:
-        verdict = evidence.found.verdict if evidence.found.holds else _worse(evidence.found.verdict)
-        return _red(verdict, str(evidence.closure.get("reason") or verdict.meaning), evidence.found.problems)
+        return _not_passed(evidence, jobs)
     problems = tuple(_problems(classified, evidence, reconciled, policy, jobs))
     if problems:
         return _red(Verdict.INCOMPLETE, problems[0], problems)
@@ -121,10 +156,21 @@ def conclude(
     return Conclusion(True, Verdict.PASSED, title, "every expected cell complete, teardown proven twice", ())
 
 
-def unsigned(why: str) -> Conclusion:
-    """The red check of a pass that could not be signed as it was asked for."""
-    reason = f"it could not be signed: {why}"
-    return _red(Verdict.INCOMPLETE, reason, (reason,))
+def never_classified(jobs: Mapping[str, str]) -> Conclusion:
+    """The red check where the first step left nothing."""
+    verdict = Verdict.CANCELLED if "cancelled" in jobs.values() else Verdict.INCOMPLETE
+    return _red(verdict, "the change was never classified, so nothing is known about it", ())
+
+
+def unconfirmed(reconciled: Reconciled) -> Conclusion:
+    """The red check after a look that did not confirm: it overrides every other."""
+    what = ", ".join((*reconciled.left, *reconciled.unknown)[:5]) or "the look afterwards was not clean"
+    return _red(Verdict.TEARDOWN_UNCONFIRMED, f"something of ours may still exist: {what}", ())
+
+
+def unusable(why: str) -> Conclusion:
+    """The red check of what can not be decided, or of a pass that could not be signed as it was asked for."""
+    return _red(Verdict.INCOMPLETE, why, (why,))
 
 
 def _problems(
@@ -135,9 +181,9 @@ def _problems(
     jobs: Mapping[str, str] | None,
 ) -> list[str]:
     """Everything that keeps a run whose closure says `passed` from making the check green."""
-    found, change, checkout = evidence.found, classified.change, classified.checkout
+    found, checkout = evidence.found, classified.checkout
     problems = [f"the receipts do not hold: {problem}" for problem in found.problems]
-    problems.extend(identity_problems(change, checkout))
+    problems.extend(classified.problems)
     if found.commit != checkout.commit:
         problems.append(f"the run is of the commit {found.commit}, not of the tested {checkout.commit}")
     if evidence.closure.get("dirty") is not False:
@@ -159,17 +205,34 @@ def _problems(
         for name in policy.groups
         if name not in passed
     )
-    if evidence.reused_from is None and reconciled is None:
-        problems.append("nobody looked afterwards whether anything of the run is left")
+    if evidence.reused_from is None:
+        problems.extend(_look_problems(evidence, reconciled))
     problems.extend(_job_problems(jobs, {"success"}))
     return problems
+
+
+def _look_problems(evidence: Evidence, reconciled: Reconciled | None) -> list[str]:
+    """Why the look of a fresh machine says nothing of this run."""
+    if reconciled is None:
+        return ["nobody looked afterwards whether anything of the run is left"]
+    problems = []
+    if reconciled.attempt < evidence.attempt:
+        problems.append("the look afterwards is of an earlier attempt than the run")
+    if reconciled.at is None or (evidence.ended_at is not None and reconciled.at < evidence.ended_at - CLOCKS_DIFFER):
+        problems.append("the look afterwards was made before the run had ended")
+    if reconciled.look is None:
+        return [*problems, "nobody says where the look afterwards was"]
+    return [*problems, *uncovered(evidence.targets, reconciled.look)]
+
+
+_JOBS = ("classify", "run", "reconcile")
 
 
 def _job_problems(jobs: Mapping[str, str] | None, good: Collection[str]) -> list[str]:
     if jobs is None:
         return []
-    if not jobs:
-        return ["nobody says how the jobs before ended (--needs)"]
+    if missing := [name for name in _JOBS if name not in jobs]:
+        return [f"nobody says how the job {missing[0]} ended (--needs)"]
     return [f"the job {name} ended as {result}" for name, result in jobs.items() if result not in good]
 
 
@@ -179,16 +242,34 @@ def _not_needed(
     """Green without a run, as long as truly nothing ran and nobody stopped the decision."""
     if evidence is not None or (reconciled is not None and (reconciled.found or not reconciled.confirmed)):
         return _red(Verdict.INCOMPLETE, "no GPU was needed, and yet something ran", ())
+    if classified.problems:
+        return _red(Verdict.INCOMPLETE, classified.problems[0], classified.problems)
     broken = _job_problems(jobs, {"success", "skipped"})
+    if not broken and jobs and jobs["run"] != "skipped":
+        broken = ["no GPU was needed, and yet the job run was not skipped"]
     if broken:
         verdict = Verdict.CANCELLED if jobs and "cancelled" in jobs.values() else Verdict.INCOMPLETE
         return _red(verdict, broken[0], tuple(broken))
     return Conclusion(True, None, "GPU gate: no GPU needed, nothing ran", classified.reason, ())
 
 
+def _not_passed(evidence: Evidence, jobs: Mapping[str, str] | None) -> Conclusion:
+    found = evidence.found
+    verdict = found.verdict if found.holds else _worse(found.verdict)
+    if not evidence.closure and jobs and "cancelled" in jobs.values():
+        reason = "it was cancelled before its run was closed; a fresh machine looked and found nothing left"
+        return _red(Verdict.CANCELLED, reason, found.problems)
+    return _red(verdict, str(evidence.closure.get("reason") or verdict.meaning), found.problems)
+
+
 def _without_evidence(
-    jobs: Mapping[str, str] | None, reconciled: Reconciled | None, said: Refused | None
+    classified: Classified, jobs: Mapping[str, str] | None, reconciled: Reconciled | None, said: Refused | None
 ) -> Conclusion:
+    ran = (jobs or {}).get("run")
+    if classified.problems and (ran == "skipped" or reconciled is not None):
+        return _red(Verdict.INCOMPLETE, classified.problems[0], classified.problems)
+    if ran == "skipped":
+        return _red(Verdict.INCOMPLETE, "the job run was skipped: nothing was asked for", ())
     if reconciled is None:
         return _red(
             Verdict.TEARDOWN_UNCONFIRMED, "no run directory came, and nobody looked whether anything is left", ()
@@ -207,7 +288,7 @@ def _worse(verdict: Verdict) -> Verdict:
 
 _TITLES = {
     Verdict.CAPACITY: "GPU gate: no GPU was free; nothing ran",
-    Verdict.NOT_RUN: "GPU gate: not run; the admission deadline passed",
+    Verdict.NOT_RUN: "GPU gate: not run; nothing was asked for",
     Verdict.UNSATISFIABLE: "GPU gate: this request can never be granted here; nothing ran",
     Verdict.INFRASTRUCTURE: "GPU gate: the infrastructure failed",
     Verdict.INCOMPLETE: "GPU gate: incomplete, not a pass",

@@ -25,6 +25,7 @@ class GatePolicy:
         pinned_image: whether the container image must be named by digest, where there is one.
         groups: command groups of a qualification that must be among those that passed: the file of groups is the
             change's own, and could leave some out.
+        signed_by: public keys (ed25519, PEM) that must all have signed the run of a green check.
     """
 
     gpu_paths: tuple[str, ...]
@@ -32,12 +33,13 @@ class GatePolicy:
     via_server: str | None
     pinned_image: bool
     groups: tuple[str, ...] = ()
+    signed_by: tuple[str, ...] = ()
 
 
 def parse_policy(data: bytes, file: str) -> GatePolicy:
     """The policy in a YAML file; `UsageError` names what is wrong with it and where."""
     top = parse_yaml(data, file).fields(
-        ("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image", "groups")
+        ("schema", "gpu_paths"), ("device", "accept_via_server", "pinned_image", "groups", "signed_by")
     )
     top["schema"].schema(_SCHEMA)
     patterns = tuple(item.text() for item in top["gpu_paths"].items())
@@ -57,7 +59,8 @@ def parse_policy(data: bytes, file: str) -> GatePolicy:
     if not isinstance(pinned, bool):
         raise top["pinned_image"].error("must be true or false")
     groups = tuple(item.text() for item in top["groups"].items()) if "groups" in top else ()
-    return GatePolicy(patterns, device, via_server, pinned, groups)
+    signed_by = tuple(item.text() for item in top["signed_by"].items()) if "signed_by" in top else ()
+    return GatePolicy(patterns, device, via_server, pinned, groups, signed_by)
 
 
 def needs_gpus(policy: GatePolicy, changed: Iterable[str]) -> tuple[str, ...]:

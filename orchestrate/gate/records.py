@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrate.clock import from_wire, utc_now
 from orchestrate.errors import ReceiptError, UsageError
-from orchestrate.gate.change import GATE_SCHEMA, Change, Checkout, read_sha
-from orchestrate.gate.conclusion import Classified, Reconciled, Refused
+from orchestrate.gate.asked import look_from
+from orchestrate.gate.change import GATE_SCHEMA, Change, Checkout, attempt_of, identity_problems, read_sha
+from orchestrate.gate.conclusion import CLOCKS_DIFFER, Classified, Reconciled, Refused
 from orchestrate.receipts.canonical import parse_strict
 from orchestrate.receipts.files import read_file
 from orchestrate.verdict import Verdict
@@ -68,7 +71,7 @@ def as_classified(tree: Mapping[str, Any] | None) -> Classified | None:
             and isinstance(checkout["parents"], list)
         ):
             return None
-        return Classified(
+        made = Classified(
             change=Change(
                 repository=change["repository"],
                 event=change["event"],
@@ -88,21 +91,40 @@ def as_classified(tree: Mapping[str, Any] | None) -> Classified | None:
             ),
             needed=tree["needed"],
             reason=tree["reason"],
+            launch=_words(tree.get("launch")),
+            audit=_words(tree.get("audit")),
+            own_files=_words(tree.get("own_files")) or (),
         )
     except (KeyError, TypeError, ValueError, UsageError):
         return None
+    return replace(made, problems=identity_problems(made.change, made.checkout))
 
 
-def as_reconciled(tree: Mapping[str, Any] | None) -> Reconciled | None:
-    """The look of a fresh machine; None where there is none that is whole."""
+def as_reconciled(tree: Mapping[str, Any] | None, change: Change) -> Reconciled | None:
+    """The look of a fresh machine after that change's workflow run; None where there is none that is whole."""
     if tree is None or type(tree.get("confirmed")) is not bool:
+        return None
+    attempt = attempt_of(tree.get("owner"), change.repository, change.run)
+    try:
+        at = from_wire(str(tree.get("at")))
+    except (ValueError, OverflowError):
+        return None
+    if attempt is None or at > utc_now() + CLOCKS_DIFFER:
         return None
     lists = {name: tree.get(name) for name in ("found", "left", "unknown")}
     if not all(isinstance(rows, list) for rows in lists.values()):
         return None
     words = {name: tuple(str(row) for row in rows or ()) for name, rows in lists.items()}
     confirmed = tree["confirmed"] and not words["left"] and not words["unknown"]
-    return Reconciled(confirmed=confirmed, **words)
+    return Reconciled(confirmed=confirmed, **words, attempt=attempt, at=at, look=look_from(tree.get("look")))
+
+
+def _words(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError
+    return tuple(value)
 
 
 def as_refused(tree: Mapping[str, Any] | None) -> Refused | None:

@@ -25,16 +25,19 @@ def summarise(
     cells: Sequence[Mapping[str, Any]] = (),
     groups: Sequence[GroupRow] = (),
     capacity: Mapping[str, Any] | None = None,
+    remarks: Sequence[str] = (),
     page_url: str | None = None,
 ) -> str:
     """The summary of a gate.
 
     `cells` are the rows of the collect receipt, `groups` those of a qualification, `capacity` what the closure
-    says of a refusal, `page_url` where the report page can be read.
+    says of a refusal, `remarks` are for whoever reviews the change, `page_url` where the report page can be read.
     """
     parts = [f"## {escaped(conclusion.title)}", "", escaped(conclusion.reason), ""]
     parts += _identity(classified, evidence)
     parts += _list("Problems", conclusion.problems)
+    own = [] if classified is None else [f"the change touches {name}, the gate's own" for name in classified.own_files]
+    parts += _list("To be reviewed by a person", (*remarks, *own))
     parts += _table("Cells", ("cell", "status", "complete", "rows", "missing"), map(_cell, cells))
     parts += _table("Groups", _GROUP_HEADS, map(_group, groups))
     parts += _capacity(capacity)
@@ -43,6 +46,11 @@ def summarise(
     if evidence is not None:
         parts += _list("What this proves", evidence.found.proves)
         parts += _list("What this does not prove", evidence.found.does_not_prove)
+    else:
+        parts += _list("What this proves", _proven_without_run(conclusion, reconciled))
+        parts += _list(
+            "What this does not prove", ["anything about how the change behaves: nothing of it was measured"]
+        )
     if page_url:
         parts += [f"[The report page of the run]({_url(page_url)})", ""]
     parts += _tests("Failed tests", groups, lambda counts: (*counts.collection_errors, *counts.bad))
@@ -51,16 +59,27 @@ def summarise(
     return "\n".join(parts) + "\n"
 
 
-def told(conclusion: Conclusion, groups: Sequence[GroupRow] = ()) -> list[tuple[str, str, str]]:
-    """Level, title and text of each annotation, worst first."""
+def told(
+    conclusion: Conclusion, groups: Sequence[GroupRow] = (), remarks: Sequence[str] = ()
+) -> list[tuple[str, str, str]]:
+    """Level, title and text of each annotation, worst first. A group that never began is no finding of its own."""
     level = "notice" if conclusion.verdict is None else conclusion.verdict.annotation
     rows = [(level, conclusion.title, conclusion.reason)]
     rows += [("error", "GPU gate", problem) for problem in conclusion.problems if problem != conclusion.reason]
     order = list(Verdict)
-    bad = [row for row in groups if row.verdict is not Verdict.PASSED]
+    bad = [row for row in groups if row.verdict is not Verdict.PASSED and row.wall_s is not None]
     bad.sort(key=lambda row: order.index(row.verdict), reverse=True)
     rows += [(row.verdict.annotation, f"group {row.name}: {row.verdict.label}", row.reason) for row in bad]
+    rows += [("warning", "GPU gate: to be reviewed", remark) for remark in remarks]
     return rows
+
+
+def _proven_without_run(conclusion: Conclusion, reconciled: Reconciled | None) -> list[str]:
+    if conclusion.verdict is None:
+        return ["no path of the change needs GPUs, by the policy of its base; nothing ran"]
+    if reconciled is not None and reconciled.confirmed:
+        return ["nothing of this workflow run is left where the fresh machine looked"]
+    return ["nothing: no run directory came, and whether anything ran is not known"]
 
 
 def _identity(classified: Classified | None, evidence: Evidence | None) -> list[str]:
@@ -72,7 +91,7 @@ def _identity(classified: Classified | None, evidence: Evidence | None) -> list[
         ("base", change.base or "none"),
         ("tested commit", checkout.commit),
         ("tested tree", checkout.tree),
-        ("commit that ran", evidence.found.commit if evidence else None),
+        ("commit that ran", evidence.found.commit if evidence and evidence.ran else None),
         ("workflow run", f"{change.run}, attempt {change.attempt}"),
     ]
     if evidence is not None:
@@ -130,11 +149,24 @@ def _capacity(facts: Mapping[str, Any] | None) -> list[str]:
     seen = ("where", "kind", "total", "free", "source")
     free = [[row.get(name) for name in seen] for row in _rows(facts.get("availability"))]
     lines += _table("What there is", ("where", "kind", "total", "free", "known from"), free)
+    asked = facts.get("asked")
+    if isinstance(asked, Mapping):
+        words = ", ".join(f"{name} {value}" for name, value in sorted(asked.items()))
+        lines += [f"Asked for: {code(words or 'nothing that is named')}", ""]
+    said = ["Something of it ran all the same." if facts.get("nothing_ran") is False else "Nothing ran."]
     withdrawal = facts.get("withdrawal")
-    if isinstance(withdrawal, Mapping):
-        proof = "confirmed" if withdrawal.get("confirmed") is True else "NOT confirmed"
-        lines += [f"The request was withdrawn; that was {proof}. Nothing ran.", ""]
-    return lines
+    if not isinstance(withdrawal, Mapping):
+        said.append("Whether the request was withdrawn is not known.")
+    else:
+        how = escaped(withdrawal.get("how") or "")
+        if withdrawal.get("withdrawn") is not True:
+            said.append(f"The request was NOT withdrawn: {how}.")
+        else:
+            proof = "that was confirmed" if withdrawal.get("confirmed") is True else "that was NOT confirmed"
+            said.append(f"The request was withdrawn, and {proof}: {how}.")
+    again = facts.get("retry_after_s")
+    said.append(f"Try again in {again} s." if type(again) in {int, float} else "When to try again is not known.")
+    return [*lines, " ".join(said), ""]
 
 
 def _rows(value: object) -> list[Mapping[str, Any]]:
@@ -146,9 +178,14 @@ def _teardown(evidence: Evidence | None, reconciled: Reconciled | None) -> list[
     if evidence is not None:
         teardown = evidence.closure.get("teardown")
         confirmed = isinstance(teardown, Mapping) and teardown.get("confirmed") is True
-        path = evidence.census.get("path") or "no census"
-        lines.append(f"the run's own census ({path}): {'nothing left' if confirmed else 'NOT confirmed'}")
-    elif evidence is None:
+        path = evidence.census.get("path")
+        if path is None:
+            lines.append(
+                "the run made no census of its own: nothing was acquired" if confirmed else "no census: NOT confirmed"
+            )
+        else:
+            lines.append(f"the run's own census ({path}): {'nothing left' if confirmed else 'NOT confirmed'}")
+    else:
         lines.append("no run directory came: the run itself proves nothing")
     if reconciled is None:
         lines.append("nobody looked afterwards from a fresh machine")
@@ -164,7 +201,7 @@ def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> l
     lines = [f"| {' | '.join(code('' if cell is None else cell) for cell in row)} |" for row in rows]
     if not lines:
         return []
-    more = [f"*and {len(lines) - _MAX_ROWS} more*"] if len(lines) > _MAX_ROWS else []
+    more = ["", f"*and {len(lines) - _MAX_ROWS} more*"] if len(lines) > _MAX_ROWS else []
     head = [f"### {title}", "", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     return [*head, *lines[:_MAX_ROWS], *more, ""]
 

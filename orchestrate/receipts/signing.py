@@ -71,13 +71,17 @@ def public_key(path: Path) -> PublicKey:
     Raises:
         UsageError: the file holds no ed25519 key, or the library for signatures is not installed.
     """
+    return public_key_in(_read(path), path)
+
+
+def public_key_in(data: bytes, path: Path) -> PublicKey:
+    """The key in the text of a PEM file; `path` says where it is from. Raises as `public_key`."""
     signer = _library()
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an optional dependency
         Ed25519PublicKey,
     )
 
-    data = _read(path)
     try:
         if b"PRIVATE KEY" in data:
             return PublicKey(signer.SSlibKey.from_crypto(_private(data, path).public_key()))

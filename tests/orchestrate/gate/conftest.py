@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from orchestrate.clock import to_wire, utc_now
 from orchestrate.commands import gate
 from orchestrate.errors import OrchestrateError
 from orchestrate.gate.change import owner_of
@@ -14,7 +15,9 @@ POLICY = "schema: orchestrate.gate-policy/1\ndevice: cpu\ngpu_paths: [/harness/]
 
 
 class GitHub:
-    """A repository with a pull request, and the runner's environment for it."""
+    """A repository with a pull request, and the runner's environment for it; `asked` is what its workflow asks for."""
+
+    asked = ("--launch", "--backend local --cell-set smoke", "--audit", "--backend local")
 
     def __init__(self, root, monkeypatch):
         self.root = root
@@ -112,8 +115,10 @@ class GitHub:
         return done.return_value, json.loads(done.stdout) if done.stdout.strip() else None
 
     def reconciled(self, **changes):
+        look = {"backends": ["k8s", "local", "sky"], "namespace": None, "infra": None}
+        lists = {"found": [], "left": [], "unknown": []}
         record = {"schema": "orchestrate.gate/1", "kind": "reconciled", "owner": self.owner, "confirmed": True,
-                  "found": [], "left": [], "unknown": [], **changes}  # fmt: skip
+                  "look": look, "at": to_wire(utc_now()), **lists, **changes}  # fmt: skip
         (self.records / "reconcile.json").write_text(json.dumps(record))
 
     def conclude(self, *arguments, needs=None):

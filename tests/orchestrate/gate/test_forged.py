@@ -6,6 +6,7 @@ import os
 import pytest
 
 from orchestrate.errors import UsageError
+from orchestrate.gate.change import Change
 from orchestrate.gate.records import as_classified, as_reconciled, as_refused, read_record
 
 
@@ -23,7 +24,7 @@ def ready(github, run_of):
 def test_where_nobody_says_how_the_jobs_before_ended_there_is_no_pass(ready):
     code, answer = ready.step("conclude", "--runs-dir", str(ready.runs))
     assert (code, answer["green"]) == (4, False)
-    assert "nobody says how the jobs before ended" in answer["reason"]
+    assert "nobody says how the job classify ended" in answer["reason"]
 
 
 def test_nor_is_a_change_without_gpu_paths_green_then(github):
@@ -62,13 +63,17 @@ def test_a_record_that_is_whole_is_read(tmp_path):
     assert as_classified(read_record(tmp_path / "gate.json", "classified")) is not None
 
 
+def read_change_of(record):
+    return Change(**record["change"])
+
+
 @pytest.mark.parametrize("text", list(hostile()))
 def test_a_hostile_record_is_none_and_breaks_nothing(tmp_path, text):
     path = tmp_path / "gate.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     tree = read_record(path, "classified")
     assert as_classified(tree) is None
-    assert as_reconciled(tree) is None
+    assert as_reconciled(tree, read_change_of(WHOLE)) is None
     as_refused(tree)
 
 
@@ -125,14 +130,14 @@ def test_a_group_that_the_policy_names_and_the_change_left_out_is_missing(ready)
 @pytest.mark.parametrize("jobs", [{"run": "cancelled"}, {"reconcile": "failure"}, {"classify": "skipped"}])
 def test_an_earlier_pass_makes_no_attempt_green_that_was_stopped(github, run_of, jobs):
     github.change()
-    github.step("classify")
+    github.step("classify", *github.asked)
     github.step("admit")
     run_of(github)
     github.reconciled()
     (github.root / "gate").rename(github.root / "earlier")
     github.attempt = 2
     github.announce()
-    github.step("classify")
+    github.step("classify", *github.asked)
     earlier = ("--earlier", str(github.root / "earlier"))
     assert github.step("admit", *earlier, "--earlier-expires", "2099-01-01T00:00:00Z")[1]["reuse"] is True
     github.reconciled()

@@ -43,11 +43,12 @@ def test_a_merge_of_another_head_is_not_this_change(github):
     assert "neither the head" in answer["problems"][0]
 
 
-def test_where_git_can_not_tell_gpus_are_needed(github):
+def test_a_base_that_is_not_here_is_an_error_and_no_policy_of_the_change(github):
     github.change("docs/x.md", "words\n")
     github.base = "0123456789" * 4
     github.announce()
-    assert github.step("classify")[1]["needed"] is True
+    with pytest.raises(UsageError, match="the base 012345678901 is not here"):
+        github.step("classify")
 
 
 def test_after_the_deadline_nothing_is_asked_for(github):
@@ -214,7 +215,7 @@ def test_no_run_and_nobody_looked_is_a_teardown_that_nobody_confirmed(github):
 def earlier_artifact(github, run_of):
     """What an earlier, passed attempt left behind, moved away as a download would lie."""
     github.change()
-    github.step("classify")
+    github.step("classify", *github.asked)
     github.step("admit")
     run_of(github)
     github.reconciled()
@@ -224,7 +225,7 @@ def earlier_artifact(github, run_of):
     (github.root / "summary.md").unlink()
     github.attempt = 2
     github.announce()
-    github.step("classify")
+    github.step("classify", *github.asked)
     return earlier
 
 
@@ -285,7 +286,7 @@ def test_the_gate_signs_what_it_makes_green_and_an_earlier_pass_stands_only_sign
     shutil.move(moved, earlier)
     github.attempt = 2
     github.announce()
-    github.step("classify")
+    github.step("classify", *github.asked)
     assert github.step("admit", *wanted)[1]["reuse"] is True
 
 
