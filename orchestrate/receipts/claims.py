@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrate.receipts.attempts import attempt_of_evidence
+from orchestrate.receipts.group_evidence import Groups
 from orchestrate.receipts.journal_chain import JournalRecord
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
@@ -41,25 +42,12 @@ def proven(record: RunRecord) -> tuple[str, ...]:
         return ()
     bound = {subject.name for receipt in record.receipts for subject in receipt.subjects}
     evidence = [name for name in bound if attempt_of_evidence(name) is not None]
-    count = sum(cell.complete for cell in record.cells)
-    often = f"{record.plan.get('repeat')} times"
-    if record.plan.get("schedule") == "racing":
-        often += ", or until the rule of the race had decided against it (decided again here)"
-    complete = (
-        f"{count} of {len(record.cells)} expected cells are complete by their own rows: every mandatory candidate "
-        f"and automatic measured {often}, in rounds in which no rank compiled anything, each admitted and unsplit"
-    )
-    if record.groups is not None:
-        tests = sum(judgement.counts.passed for judgement in record.groups.judgements if judgement.counts is not None)
-        complete = (
-            f"{count} of {len(record.cells)} expected groups passed by their own reports, {tests} tests in all, on the "
-            f"files of the commit {record.plan.get('source', {}).get('commit')}, unchanged from start to end"
-        )
+    closed = f"plan, {len(evidence)} evidence files and the journal" if evidence else "plan and journal"
     facts = closure.facts
     said = [
         f"{len(record.receipts)} receipts form one unbroken chain that ends in the closure {closure.sha256}",
-        f"plan, {len(evidence)} evidence files and the journal up to the closure are byte for byte what was closed",
-        complete,
+        f"{closed} up to the closure are byte for byte what was closed",
+        *(_groups(record, record.groups) if record.groups is not None else _cells(record)),
         f"the verdict {facts.get('verdict')} follows from these facts",
     ]
     census = record.stages.get(Stage.CENSUS)
@@ -68,7 +56,8 @@ def proven(record: RunRecord) -> tuple[str, ...]:
     if facts.get("test_verdict") == "passed" and _node_told_its_sources(record):
         said.append("the node digested its own sources at start and end, and they are the planned files")
     if facts.get("commit") and facts.get("dirty") is False:
-        said.append(f"the plan names the commit {facts.get('commit')} with a clean tree")
+        tree = " with a clean tree" if record.groups is None else ", and nothing of the working tree travelled"
+        said.append(f"the plan names the commit {facts.get('commit')}{tree}")
     return tuple(said)
 
 
@@ -81,10 +70,9 @@ def not_proven(
     reader, signed it.
     """
     closure = record.closure
-    facts = closure.facts if closure else {}
     if signed_by:
         keys = ", ".join(key[:16] for key in signed_by)
-        said = [f"who measured: the closure is signed by {keys}, and whoever holds that key could sign anything"]
+        said = [f"who made it: the closure is signed by {keys}, and whoever holds that key could sign anything"]
     elif any(name.startswith(f"{SIGNATURES}/") for name in record.files):
         said = ["who made it: there are signatures, and none was checked (--require-signature KEY does)"]
     else:
@@ -92,17 +80,12 @@ def not_proven(
     if pinned:
         said[0] += " (the expected closure pins these files to the digest that you gave)"
     else:
+        taken = "a closure" if closure is None else "later closures"
         said.append(
-            "that this is the run you saw, or its newest state (later closures may have been taken away): give "
+            f"that this is the run you saw, or its newest state ({taken} may have been taken away): give "
             "--expect-closure with the digest noted when the run ended"
         )
-    said.append("that the node measured honestly: whoever ran it could have written other rows")
-    if facts.get("device") != "h200":
-        said.append(f"no GPU evidence: the run was on {_text(facts.get('device')) or 'an unknown device'}")
-    if not facts.get("commit"):
-        said.append("which commit ran: the plan names none")
-    elif facts.get("dirty") is not False:
-        said.append(f"that the commit {facts.get('commit')} is what ran: the tree had changes")
+    said.extend(_not_proven_of_results(record))
     census = record.stages.get(Stage.CENSUS, {})
     if census.get("path") == "via-server":
         said.append("absence at the provider itself: the census asked through SkyPilot's server")
@@ -119,6 +102,74 @@ def not_proven(
     if len(uncovered) > 10:
         said.append(f"anything about {len(uncovered) - 10} more files that no receipt binds")
     return tuple(said)
+
+
+def _cells(record: RunRecord) -> list[str]:
+    count, expected = sum(cell.complete for cell in record.cells), len(record.cells)
+    if not record.evidence:
+        return [f"0 of {expected} expected cells are complete: {_why_none(record)}"]
+    if not count:
+        return [f"0 of {expected} expected cells are complete by their own rows"]
+    often = f"{record.plan.get('repeat')} times"
+    if record.plan.get("schedule") == "racing":
+        often += ", or until the rule of the race had decided against it (decided again here)"
+    said = (
+        f"{count} of {expected} expected cells are complete by their own rows: every mandatory candidate "
+        f"and automatic measured {often}, in rounds in which no rank compiled anything, each admitted and unsplit"
+    )
+    return [said]
+
+
+def _groups(record: RunRecord, groups: Groups) -> list[str]:
+    expected = len(record.cells)
+    if not record.evidence:
+        return [f"0 of {expected} expected groups passed: {_why_none(record)}"]
+    passed = [
+        judgement.counts for cell, judgement in zip(record.cells, groups.judgements, strict=True) if cell.complete
+    ]
+    said = f"{len(passed)} of {expected} expected groups passed by their own reports"
+    if passed:
+        said += f", {sum(counts.passed for counts in passed if counts is not None)} tests in all"
+    if None in passed:
+        said += f" ({passed.count(None)} of them by exit code alone)"
+    if groups.source_gaps or not any(judgement.record.get("started_at") for judgement in groups.judgements):
+        return [said]
+    commit = _object(record.plan.get("source")).get("commit")
+    return [said, f"the groups that were started ran on the files of the commit {commit}, unchanged from start to end"]
+
+
+def _why_none(record: RunRecord) -> str:
+    started = any(receipt.stage is Stage.RUN for receipt in record.receipts)
+    return "no evidence of any came home" if started else "no receipt says that any was started"
+
+
+def _not_proven_of_results(record: RunRecord) -> list[str]:
+    """What nobody may conclude about what ran, on what and of which commit; the plan has that, closed or not."""
+    source = _object(record.plan.get("source"))
+    commit, dirty = _text(source.get("commit")), source.get("dirty")
+    of_groups = record.plan.get("payload") == "groups"
+    said = []
+    if not record.evidence:
+        said.append(f"no GPU evidence, nor any other: no {'group' if of_groups else 'cell'} left any")
+    else:
+        written = "reports" if of_groups else "rows"
+        said.append(f"that the node measured honestly: whoever ran it could have written other {written}")
+        stated = record.closure.facts if record.closure else record.stages.get(Stage.COLLECT, {})
+        device = _text(stated.get("device"))
+        if device is None:
+            said.append("no GPU evidence: no receipt says on which device the run was")
+        elif device != "h200":
+            said.append(f"no GPU evidence: the run was on {device}")
+    if commit is None:
+        said.append("which commit ran: the plan names none")
+    elif not record.evidence:
+        said.append(f"that the commit {commit} ran: there is no evidence of it")
+    elif dirty is not False:
+        what = "the tree had changes" if dirty else "nobody knows whether the tree had changes"
+        said.append(f"that the commit {commit} is what ran: {what}")
+    elif record.closure is None:
+        said.append(f"that the commit {commit} is what ran: the run is not closed")
+    return said
 
 
 def records_after(record: RunRecord, closure: Receipt) -> tuple[JournalRecord, ...]:
@@ -143,6 +194,10 @@ def _excluded(item: object) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -176,8 +176,10 @@ def _sentences(record: RunRecord, found: Verification, teardown: str, *, live: b
         else f"{complete} of {expected} expected cells are complete by their own measurements."
     ]
     run = record.stages.get(Stage.RUN)
+    what = "groups" if record.groups else "cells"
     if run is None and not live:
-        said.append("Nothing was measured: the run never got as far as starting its cells.")
+        of = "in its newest attempt" if record.evidence else "at all"
+        said.append(f"No receipt says that any of its {what} was started {of}.")
     if record.closure is None:
         if not live:
             said.append("The run was not closed: nobody has stated what became of it, so it counts as incomplete.")
@@ -189,8 +191,8 @@ def _sentences(record: RunRecord, found: Verification, teardown: str, *, live: b
         said.append("Something of the run may still exist: look at the teardown below, then run `orchestrate audit`.")
     if found.device == "cpu":
         said.append("It ran on a CPU: these times say nothing about a GPU.")
-    if found.test_verdict is not found.verdict:
-        said.append(f"The cells themselves said: {found.test_verdict}.")
+    if found.test_verdict is not found.verdict and (run is not None or record.evidence):
+        said.append(f"The {what} themselves said: {found.test_verdict}.")
     return said
 
 

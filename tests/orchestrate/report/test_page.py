@@ -135,6 +135,19 @@ def test_a_refused_run_says_that_nothing_was_acquired(builder):
     assert "Teardown: not needed" in text
 
 
+def test_of_a_run_without_a_run_receipt_nothing_more_is_said_than_that(builder):
+    def cancelled(stage, said):
+        labels = {"verdict": "cancelled", "exit_code": 130, "test_verdict": "incomplete"}
+        return said | labels if stage is Stage.CLOSURE else said
+
+    later = (Stage.ACQUIRE, Stage.RUN, Stage.COLLECT, Stage.TEARDOWN, Stage.CENSUS)
+    text = Elements(page_of(builder("refused", facts_hook=cancelled).build(skip=later))).text
+    assert "No receipt says that any of its cells was started at all." in text
+    assert "themselves said" not in text
+    text = Elements(page_of(builder("lost").build(skip=(Stage.RUN,)))).text
+    assert "No receipt says that any of its cells was started in its newest attempt." in text
+
+
 def test_every_verdict_that_the_run_had_is_listed(builder):
     made = builder()
     made.build()
