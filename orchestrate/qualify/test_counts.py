@@ -122,30 +122,31 @@ def from_junit(data: bytes) -> TestCounts:
 
 @dataclass(slots=True)
 class _Test:
-    """One test while its phases come in."""
+    """One test while its phases come in. What failed stays failed until it is tried again: a subtest has rows too."""
 
     outcome: str = ""
     reason: str = ""
     ended: bool = False
-    reruns: int = 0
+    tries: int = 0
 
     def read(self, row: Mapping[str, Any]) -> None:
         when, outcome, reason = row["when"], row["outcome"], str(row.get("reason", ""))
         if when not in _PHASES or outcome not in {"passed", "failed", "skipped", "rerun"}:
             raise ValueError
-        if self.ended and when == "setup":  # the same name again: it is tried once more
-            self.reruns += 1
+        if when == "setup":
+            self.tries += 1
             self.outcome, self.reason, self.ended = "", "", False
         self.ended = self.ended or when == "teardown"
         match outcome, when:
             case "rerun", _:
-                self.reruns += 1
                 self.outcome, self.reason = "", ""
             case "failed", "call":
                 self.outcome, self.reason = "failed", reason
             case "failed", _:
                 if self.outcome != "failed":
                     self.outcome, self.reason = "errors", reason
+            case _ if self.outcome in {"failed", "errors"}:
+                pass
             case "skipped", _:
                 self.outcome, self.reason = ("xfailed" if row.get("xfail") else "skipped"), reason
             case "passed", "call":
@@ -191,9 +192,9 @@ class _Session:
         }
         named["skipped"] = (*self.module_skips, *named["skipped"])
         retried = tuple(
-            Named(test, f"tried {one.reruns + 1} times, in the end {one.outcome or 'without a result'}")
+            Named(test, f"tried {one.tries} times, in the end {one.outcome or 'without a result'}")
             for test, one in self.tests.items()
-            if one.reruns
+            if one.tries > 1
         )
         return TestCounts(
             passed=sum(one.outcome == "passed" for one in self.tests.values()),
@@ -212,6 +213,8 @@ class _Session:
             yield "pytest did not finish"
         elif self.exit_status not in {0, 1, 5}:
             yield f"pytest ended with status {self.exit_status}: {_STATUS.get(self.exit_status, 'unknown')}"
+        elif self.exit_status == 1 and not any(one.outcome in {"failed", "errors"} for one in self.tests.values()):
+            yield "pytest ended with status 1, and no test that failed is in the report"
         if self.collected is None:
             yield "the collection did not end"
         elif len(self.tests) < self.collected:

@@ -107,12 +107,60 @@ def test_a_killed_pytest_has_a_gap(tmp_path):
     assert "pytest did not finish" in counts.gaps
 
 
-def test_a_test_that_passes_at_the_second_try_stays_visible():
+SUBTESTS = """
+import pytest, unittest
+
+class T(unittest.TestCase):
+    def test_sub(self):
+        for i in range(3):
+            with self.subTest(i=i):
+                self.assertNotEqual(i, 1)
+
+    def test_skips(self):
+        for i in range(2):
+            with self.subTest(i=i):
+                if i: self.skipTest("one")
+                assert i
+
+def test_fixture(subtests):
+    with subtests.test():
+        assert False
+    with subtests.test():
+        pass
+"""
+
+
+@pytest.mark.skipif(int(pytest.__version__.split(".")[0]) < 9, reason="subtests are built in since pytest 9")
+def test_a_failed_subtest_fails_its_test(tmp_path):
+    counts = from_pytest_report(run_pytest(tmp_path, test_a=SUBTESTS))
+    assert [row.test.split("::")[-1] for row in counts.failed] == ["test_skips", "test_sub", "test_fixture"]
+    assert (counts.passed, counts.skipped, counts.gaps) == (0, (), ())
+
+
+@pytest.mark.parametrize("later", ["call passed", "call skipped", "teardown skipped"])
+def test_what_failed_stays_failed_until_it_is_tried_again(later):
+    counts = from_pytest_report(lines(told("setup passed", "call failed", later, "teardown passed", status=1)))
+    assert ([row.test for row in counts.failed], counts.passed, counts.skipped) == (["a.py::t"], 0, ())
+
+
+def test_a_pytest_that_says_a_failure_which_its_report_does_not_have_is_a_gap(tmp_path):
+    hook = "def pytest_runtest_teardown(item): item.session.testsfailed += 1"
+    counts = from_pytest_report(run_pytest(tmp_path, conftest=hook, test_a="def test_1(): pass"))
+    assert (counts.passed, counts.bad) == (1, ())
+    assert counts.gaps == ("pytest ended with status 1, and no test that failed is in the report",)
+
+
+def told(*phases, status=0):
     rows = [("start", {}), ("collected", {"count": 1})]
-    for when, outcome in [("setup", "passed"), ("call", "rerun"), ("setup", "passed"), ("call", "passed"),
-                          ("teardown", "passed")]:  # fmt: skip
+    for phase in phases:
+        when, outcome = phase.split()
         rows.append(("test", {"test": "a.py::t", "when": when, "outcome": outcome}))
-    rows.append(("finish", {"exit_status": 0}))
+    return [*rows, ("finish", {"exit_status": status})]
+
+
+@pytest.mark.parametrize("ended", [[], ["teardown passed"]], ids=["without-its-teardown", "with-its-teardown"])
+def test_a_test_that_passes_at_the_second_try_stays_visible(ended):
+    rows = told("setup passed", "call rerun", *ended, "setup passed", "call passed", "teardown passed")
     counts = from_pytest_report(lines(rows))
     assert counts.passed == 1
     assert counts.retried == (Named("a.py::t", "tried 2 times, in the end passed"),)
