@@ -45,6 +45,7 @@ ALL = "all"
 @click.option("--run", "run_id", metavar="RUN", help="Only this run; it may be reaped before it expires.")
 @click.option("--owner", metavar="OWNER", help="Only this owner's; they may be reaped before they expire.")
 @click.option("--older-than", type=DURATION, metavar="DURATION", help="Only what is older.")
+@click.option("--overdue", is_flag=True, help="Leave out what is within its time: for a look by the clock.")
 @click.option("--reap", is_flag=True, help="End and remove what was found, exactly as listed.")
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -58,6 +59,7 @@ def command(
     older_than: int | None,
     runs_dir: Path,
     *,
+    overdue: bool,
     reap: bool,
     as_json: bool,
 ) -> int:
@@ -66,7 +68,8 @@ def command(
     It needs no local state: processes, folders, Jobs and clusters carry run, owner and expiry themselves, so that any
     machine with the provider's credentials will do. With --reap a run whose owner is gone is closed, and what only its
     marks tell of is ended once it has expired (or when --run or --owner names it). What has a living owner on this
-    machine is never touched, and neither is what appeared after the list was made.
+    machine is never touched, and neither is what appeared after the list was made. With --overdue only what should be
+    gone by now is a finding: not what has a living owner, or says that it has not expired.
 
     The exit code is 0 when nothing is there, 1 when something is, 70 when something could not be looked at or
     removed, or when the answer could not be written.
@@ -74,14 +77,14 @@ def command(
     \b
     Example:
       orchestrate audit
-      orchestrate audit --backend k8s --context prod --reap
+      orchestrate audit --backend k8s --context prod --overdue --reap
       orchestrate audit --owner ada@ws1 --older-than 2h --reap --json
     """
     runs_dir = runs_dir.absolute()
     place = BackendPlace(Path(tempfile.gettempdir()), home_folder(), dict(os.environ), runs_dir)
     settings = {"infra": infra, "context": context, "namespace": namespace}
     surveyors, refused, not_looked = _open(names, {key: value for key, value in settings.items() if value}, place)
-    wanted = Filter(run_id, owner, None if older_than is None else float(older_than))
+    wanted = Filter(run_id, owner, None if older_than is None else float(older_than), overdue)
     local_runs = any(surveyor.name == "local" for surveyor in surveyors)
     recovery = recovery_for("audit")
     plan = plan_audit(surveyors, runs_dir, wanted, utc_now(), local_runs=local_runs, look=recovery.look)
@@ -168,6 +171,7 @@ def _plan_lines(
     if not plan.findings and not unknown:
         about = "" if wanted.run_id is None else f" of run {clean(wanted.run_id)}"
         about += "" if wanted.owner is None else f" of owner {clean(wanted.owner)}"
+        about += " that is overdue" if wanted.overdue else ""
         about += "" if wanted.older_than_s is None else f" older than {duration(wanted.older_than_s)}"
         yield f"clean: nothing of ours{about} is there"
 

@@ -52,10 +52,10 @@ _SHOWN = 5
 def classify(records: Path, policy: Path, launch: str | None, audit: str | None, *, as_json: bool) -> int:
     """Find out which change is tested, and whether any path of it needs GPUs.
 
-    Outputs: needed (true, false), head, base, tested, tree, owner, key (of the artifact of a pass). Where git can not
-    tell what changed, GPUs are needed. With GITHUB_TOKEN also earlier-run and earlier-expires: which workflow run left
-    an earlier pass of the same change, if any, for `gate admit` to judge. The exit code is 0, or 4 where what is
-    checked out is not the change, or the look afterwards would not be where the run goes.
+    Outputs: needed (true, false), head, base, tested, tree, owner, key (of the artifact of a pass), from-fork. Where
+    git can not tell what changed, GPUs are needed. With GITHUB_TOKEN also earlier-run and earlier-expires: which
+    workflow run left an earlier pass of the same change, if any, for `gate admit` to judge. The exit code is 0, or 4
+    where what is checked out is not the change, or the look afterwards would not be where the run goes.
 
     \b
     Example:
@@ -79,6 +79,7 @@ def classify(records: Path, policy: Path, launch: str | None, audit: str | None,
         "tree": checkout.tree,
         "owner": owner,
         "key": artifact_key(change),
+        "from-fork": str(change.from_fork).lower(),
     }
     earlier, why_none = _earlier_pass(change) if needed else (None, None)
     if earlier is not None:

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from orchestrate.backends.survey import OwnedResources, Surveyor
+from orchestrate.clock import from_wire
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.render.text import cloud_label_value, label_value
 
@@ -26,11 +27,15 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which findings are meant. A named run or owner also says that what has not expired may be reaped."""
+    """Which findings are meant. A named run or owner also says that what has not expired may be reaped.
+
+    `overdue` leaves out what is within its own time: a run with a living owner, and what says that it has not expired.
+    """
 
     run_id: str | None = None
     owner: str | None = None
     older_than_s: float | None = None
+    overdue: bool = False
 
     @property
     def names_somebody(self) -> bool:
@@ -43,12 +48,21 @@ class Filter:
             (self.run_id is None or finding.run_id == self.run_id)
             and (self.owner is None or finding.owner in _written(self.owner))
             and (self.older_than_s is None or finding.age_s >= self.older_than_s)
+            and not (self.overdue and finding.in_time)
         )
 
 
 def _written(owner: str) -> tuple[str, ...]:
     """`owner` in each form in which a provider may keep it: a field that does not hold `ada@ws1` has a label of it."""
     return owner, label_value(owner), cloud_label_value(owner)
+
+
+def _is_time(text: str | None) -> bool:
+    try:
+        from_wire(text or "")
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,11 @@ class Finding:
     seen: tuple[str, ...] = ()
     outcome: str = ""
     left: tuple[str, ...] = ()
+
+    @property
+    def in_time(self) -> bool:
+        """Whether nobody has to do anything about it yet: its owner lives, or it says when it will have expired."""
+        return self.live or (self.action is Action.NONE and _is_time(self.expires_at))
 
     @property
     def items(self) -> tuple[str, ...]:

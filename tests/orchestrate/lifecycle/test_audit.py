@@ -121,6 +121,18 @@ def test_what_has_expired_is_ended_and_what_has_not_is_left_without_any_local_st
     assert (done["r-old"].left, bool(done["r-new"].left)) == ((), True)
 
 
+def test_overdue_is_what_somebody_has_to_act_on(plan, provider, run):
+    provider.hold("r-old", expires_at=PAST)
+    provider.hold("r-new")
+    provider.hold("r-untold", expires_at="")
+    provider.hold("r-odd", expires_at="soon")
+    run("r-open")
+    found = plan(overdue=True, local_runs=True)
+    assert actions(found) == {
+        "r-old": Action.END, "r-untold": Action.NONE, "r-odd": Action.NONE, "r-open": Action.CLOSE,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("expires_at", ["", "soon", "2026-11-30T17:00:00"])
 def test_what_does_not_say_when_it_expires_is_left_to_a_person(plan, provider, expires_at):
     provider.hold("r1", expires_at=expires_at)
