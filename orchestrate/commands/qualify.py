@@ -45,10 +45,10 @@ _DAY_S = 86400
 @click.option("--repo", type=click.Path(path_type=Path), default=Path(), show_default="the folder you are in",
               metavar="PATH", help="The repository.")  # fmt: skip
 @click.option("--commit", default="HEAD", show_default=True, metavar="SHA", help="What is tested.")
-@click.option("--head", metavar="SHA", help="The change that the commit is, or merges.")
-@click.option("--base", metavar="SHA", help="What the change was merged into.")
+@click.option("--head", metavar="SHA", help="The change that the commit is, or merges into --base.")
+@click.option("--base", metavar="SHA", help="What the change was merged into: the merge's first parent.")
 @click.option("--file", "name", default="qualification.yaml", show_default=True, metavar="FILE",
-              help="The groups: a file of that commit.")  # fmt: skip
+              help="The groups: a file of that commit, by its path from the top.")  # fmt: skip
 @click.option("--deadline", type=DURATION, metavar="DURATION",
               help="The whole run is over by then.  [default: what groups and backend may take]")  # fmt: skip
 @click.option("--source-claim", metavar="pvc:CLAIM[/FOLDER]",
@@ -136,7 +136,8 @@ def _qualification(archive: Path, name: str) -> Qualification:
             member = None
         if member is None:
             raise UsageError(
-                f"the commit has no file {name!r}", remedy="add one (docs/qualify.md), or name it with --file"
+                f"the commit has no file {name!r}",
+                remedy="add one (docs/qualify.md), or name it with --file, by its path from the top of the repository",
             )
         return parse_qualification(member.read((1 << 20) + 1), name)
 

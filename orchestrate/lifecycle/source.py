@@ -77,7 +77,7 @@ def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
 
 def _from_git(harness: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
     env = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
-    env["GIT_OPTIONAL_LOCKS"] = "0"
+    env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
 
     def git(*arguments: str) -> str:
         answer = subprocess.run(

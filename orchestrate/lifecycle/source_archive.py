@@ -8,7 +8,7 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -72,24 +72,26 @@ def archive_commit(
     head: str | None = None,
     base: str | None = None,
 ) -> ArchivedSource:
-    """Write the archive of `commit` to the empty `file`, which needs no name; the same commit gives the same bytes.
+    """Write the archive of the whole `commit` to the empty `file`, which needs no name: for one commit the same bytes.
 
-    `head` and `base` name the change that the commit is of: it must be that head, or the merge of exactly the two.
+    `head` and `base` name the change that the commit is of: it must be that head, or the merge of exactly it into that
+    base, whose first parent is the base.
 
     Raises:
         UsageError: there is no such repository or commit, or the commit is not of that change.
     """
     git = _Git(repository, environ)
     found = git.commit(commit)
-    tree = git("rev-parse", f"{found}^{{tree}}").decode().strip()
-    _, *parents = git("rev-list", "--parents", "-n", "1", found).decode().split()
     head_sha, base_sha = (None if name is None else git.commit(name) for name in (head, base))
-    if head_sha is not None and found != head_sha and set(parents) != {head_sha, base_sha}:
+    plain = git.plain()
+    tree, parents = _tree_and_parents(plain("cat-file", "commit", found))
+    if head_sha is not None and found != head_sha and parents != (base_sha, head_sha):
+        merge = "" if base_sha is None else f", nor its merge into {base_sha[:12]} (whose first parent is the base)"
         raise UsageError(
-            f"the commit {found[:12]} is neither the head {head_sha[:12]} nor its merge into {str(base_sha)[:12]}",
-            remedy="name the commit that is tested, its head and its base as they are",
+            f"the commit {found[:12]} is not the head {head_sha[:12]}{merge}",
+            remedy="name the commit that is tested, its head and, where it is a merge, its base as they are",
         )
-    git("-c", "tar.umask=0022", "archive", "--format=tar", found, into=file)
+    plain("archive", "--format=tar", found, into=file)
     path = Path(f"/proc/self/fd/{file.fileno()}")
     with path.open("rb") as tar:
         sha256 = hashlib.file_digest(tar, "sha256").hexdigest()
@@ -100,11 +102,11 @@ def archive_commit(
                 f"the commit {found[:12]} holds {os.fsencode(name)!r:.300}, and that name is not UTF-8",
                 remedy="rename the file: receipts name each one",
             )
-    listed = [os.fsdecode(name) for name in git("ls-tree", "-r", "-z", "--name-only", found).split(b"\0") if name]
+    listed = [os.fsdecode(name) for name in plain("ls-tree", "-rz", "--name-only", found).split(b"\0") if name]
     return ArchivedSource(
         commit=found,
         tree=tree,
-        parents=tuple(parents),
+        parents=parents,
         head=head_sha,
         base=base_sha,
         path=path,
@@ -120,11 +122,31 @@ def archive_commit(
 class _Git:
     repository: Path
     environ: Mapping[str, str]
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> _Git:
+        """Git on the same objects and nothing else.
+
+        A commit is asked as it is there: no replacement, graft or shallow boundary, and no attribute, filter or line
+        ending that this machine or this clone has of its own decides what it holds.
+        """
+        kind = self("rev-parse", "--show-object-format").decode().strip()
+        empty = Path(__file__).parent / "plain_git" / kind
+        objects = os.fsdecode(self("rev-parse", "--git-path", "objects").removesuffix(b"\n"))
+        more = {
+            "GIT_DIR": str(empty),
+            "GIT_OBJECT_DIRECTORY": str((self.repository / objects).absolute()),
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "HOME": str(empty),
+            "XDG_CONFIG_HOME": str(empty),
+        }
+        return replace(self, more=more)
 
     def __call__(self, *arguments: str, into: IO[bytes] | None = None) -> bytes:
         """What git says; nothing where its output goes `into` a file."""
         env = {name: value for name, value in self.environ.items() if not name.startswith("GIT_")}
-        env["GIT_OPTIONAL_LOCKS"] = "0"
+        env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", **self.more}
         try:
             done = subprocess.run(
                 ["git", "-C", str(self.repository), *arguments],
@@ -135,7 +157,7 @@ class _Git:
             said = error.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
             raise UsageError(
                 f"git {arguments[0]} in {self.repository} says: {said[-1][:300]}",
-                remedy="name a repository and a commit",
+                remedy="name a repository and a commit that is there; what a partial clone lacks has to be fetched",
             ) from error
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"git can not be asked: {error}", remedy="install git") from error
@@ -156,6 +178,13 @@ class _Git:
         if not _SHA.fullmatch(found):
             raise UsageError(f"{name[:100]!r} is no commit", remedy="name a commit, a branch or a tag")
         return found
+
+
+def _tree_and_parents(commit: bytes) -> tuple[str, tuple[str, ...]]:
+    """What the header of a commit object names."""
+    header, _, _ = commit.decode("utf-8", "replace").partition("\n\n")
+    named = [line.split(" ", 1) for line in header.split("\n") if line.startswith(("tree ", "parent "))]
+    return named[0][1], tuple(value for _, value in named[1:])
 
 
 def _files(path: Path) -> dict[str, str]:

@@ -9,11 +9,11 @@ from orchestrate.lifecycle.source_archive import archive_commit
 
 
 class Repository:
-    def __init__(self, path):
+    def __init__(self, path, *options):
         self.path = path
         self.files = []
         path.mkdir()
-        self.git("init", "-q", "-b", "main")
+        self.git("init", "-q", "-b", "main", *options)
         self.git("config", "user.email", "a@example.org")
         self.git("config", "user.name", "a")
 
@@ -30,9 +30,9 @@ class Repository:
         self.git("commit", "-q", "-m", "x")
         return self.git("rev-parse", "HEAD")
 
-    def archive(self, commit="HEAD", name="a.tar", **options):
+    def archive(self, commit="HEAD", name="a.tar", folder=".", **options):
         self.files.append((self.path.parent / name).open("wb"))  # open for as long as the path is read
-        return archive_commit(self.path, commit, self.files[-1], os.environ, **options)
+        return archive_commit(self.path / folder, commit, self.files[-1], os.environ, **options)
 
 
 @pytest.fixture
@@ -79,6 +79,77 @@ def test_the_same_commit_is_the_same_bytes(repository):
     assert repository.archive(name="1.tar").sha256 == repository.archive(name="2.tar").sha256
 
 
+@pytest.mark.parametrize(
+    ("attributes", "settings"),
+    [
+        ("a filter=x", {"filter.x.smudge": "sed s/1/9/"}),
+        ("a export-ignore", {}),
+        ("a export-subst", {}),
+        ("* text eol=crlf", {}),
+        ("", {"core.autocrlf": "true"}),
+        ("", {"filter.lfs.smudge": "sed s/1/9/"}),
+    ],
+)
+@pytest.mark.parametrize("place", ["clone", "machine"])
+def test_what_travels_is_the_commit_whatever_git_does_to_files_here(
+    repository, tmp_path, monkeypatch, attributes, settings, place
+):
+    commit = repository.commit(**{"a": "1\n$Format:%H$\n", "b": "1\n", ".gitattributes": "b filter=lfs\n"})
+    plain = repository.archive(name="1.tar")
+    if place == "clone":
+        (repository.path / ".git/info/attributes").write_text(f"{attributes}\n")
+    else:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        (tmp_path / "git").mkdir()
+        (tmp_path / "git/attributes").write_text(f"{attributes}\n")
+    for name, value in settings.items():
+        repository.git("config", *([] if place == "clone" else ["--global"]), name, value)
+    found = repository.archive(commit, name="2.tar")
+    assert (found.sha256, found.files, found.left_out) == (plain.sha256, plain.files, ())
+
+
+def test_a_commit_that_is_replaced_here_is_itself(repository):
+    bad = repository.commit(a="bad")
+    plain = repository.archive(name="1.tar")
+    good = repository.commit(a="good")
+    repository.git("replace", bad, good)
+    found = repository.archive(bad, name="2.tar")
+    assert (found.commit, found.tree, found.parents, found.files) == (bad, plain.tree, (), plain.files)
+
+
+def test_the_parents_are_those_of_the_commit_in_a_shallow_clone_too(repository, tmp_path):
+    first = repository.commit(a="1")
+    second = repository.commit(a="2")
+    repository.git("clone", "-q", "--depth=1", f"file://{repository.path}", str(tmp_path / "shallow"))
+    found = repository.archive(folder=tmp_path / "shallow")
+    assert (found.commit, found.parents, set(found.files)) == (second, (first,), {"a"})
+
+
+def test_a_blob_that_was_never_fetched_is_said(repository, tmp_path):
+    repository.commit(a="1")
+    repository.git("config", "uploadpack.allowFilter", "true")
+    repository.git("clone", "-qn", "--filter=blob:none", f"file://{repository.path}", str(tmp_path / "b"))
+    with pytest.raises(UsageError, match=r"git archive in .* says: ") as caught:
+        repository.archive(folder=tmp_path / "b")
+    assert "fetch" in caught.value.remedy
+
+
+def test_ids_of_the_newer_kind_will_do(tmp_path):
+    repository = Repository(tmp_path / "newer", "--object-format=sha256")
+    first = repository.commit(a="1")
+    commit = repository.commit(a="2")
+    found = repository.archive()
+    assert (found.commit, found.parents, len(found.tree)) == (commit, (first,), 64)
+
+
+@pytest.mark.parametrize("folder", ["d", ".git", "d/../.git/refs"])
+def test_the_whole_commit_travels_wherever_one_stands_in_it(repository, folder):
+    repository.commit(a="1", d__b="2")
+    found = repository.archive(folder=folder)
+    assert (set(found.files), found.left_out) == ({"a", "d/b"}, ())
+
+
 def test_what_git_leaves_out_is_said(repository):
     repository.commit(**{"a": "1", "secret": "2", ".gitattributes": "secret export-ignore\n"})
     assert repository.archive().left_out == ("secret",)
@@ -91,10 +162,13 @@ def test_a_merge_is_of_exactly_its_head_and_base(repository):
     repository.git("checkout", "-q", "main")
     repository.git("merge", "-q", "--no-ff", "-m", "m", "change")
     found = repository.archive(head=head, base=base)
-    assert (found.head, found.base, set(found.parents)) == (head, base, {head, base})
+    assert (found.head, found.base, found.parents) == (head, base, (base, head))
+    assert repository.archive(head, head=head).head == head
     other = repository.commit(c="3")
-    with pytest.raises(UsageError, match="neither the head"):
-        repository.archive(other, head=head, base=base)
+    for commit, named in [("HEAD~1", (base, head)), (other, (head, base)), ("HEAD~1", (head, None))]:
+        with pytest.raises(UsageError, match="is not the head") as caught:
+            repository.archive(commit, head=named[0], base=named[1])
+        assert "None" not in caught.value.cause
 
 
 @pytest.mark.parametrize("name", ["", "--output=x", "no-such-branch", "HEAD:a"])
