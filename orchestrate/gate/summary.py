@@ -160,7 +160,7 @@ def _capacity(facts: Mapping[str, Any] | None) -> list[str]:
     else:
         how = escaped(withdrawal.get("how") or "")
         if withdrawal.get("withdrawn") is not True:
-            said.append(f"The request was NOT withdrawn: {how}.")
+            said.append(f"Nothing was withdrawn: {how}.")
         else:
             proof = "that was confirmed" if withdrawal.get("confirmed") is True else "that was NOT confirmed"
             said.append(f"The request was withdrawn, and {proof}: {how}.")
