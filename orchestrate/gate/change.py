@@ -122,7 +122,7 @@ def identity_problems(change: Change, checkout: Checkout) -> tuple[str, ...]:
     problems = []
     if checkout.commit != change.tested:
         problems.append(f"{checkout.commit[:12]} is checked out, GitHub names {change.tested[:12]}")
-    if checkout.commit != change.head and set(checkout.parents) != {change.head, change.base}:
+    if checkout.commit != change.head and checkout.parents != (change.base, change.head):
         parents = ", ".join(parent[:12] for parent in checkout.parents) or "none"
         base = (change.base or "none")[:12]
         problems.append(

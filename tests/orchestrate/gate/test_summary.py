@@ -8,7 +8,7 @@ from orchestrate.commands.gate_asked import look_of
 from orchestrate.gate.conclusion import Evidence, Reconciled, conclude
 from orchestrate.gate.policy import parse_policy
 from orchestrate.gate.records import as_classified
-from orchestrate.gate.summary import told
+from orchestrate.gate.summary import summarise, told
 from orchestrate.qualify.overview import GroupRow
 from orchestrate.qualify.test_counts import TestCounts
 from orchestrate.receipts.verify import Verification
@@ -143,17 +143,21 @@ def verification(verdict):
     return Verification(True, "r1", verdict, Verdict.INCOMPLETE, "0" * 64, "unknown", "a" * 40, (), (), (), ())
 
 
-CAPACITY = []
+class Told:
+    """The conclusion of a run that was refused for want of GPUs; called, its summary."""
+
+    def __init__(self, conclusion, *facts):
+        self.conclusion, self.facts = conclusion, facts
+
+    def __call__(self, **more):
+        return summarise(self.conclusion, *self.facts, **more)
 
 
 @pytest.fixture
 def refusal(github):
-    """Make the summary of a run that was refused for want of GPUs."""
     github.change()
     github.step("classify")
-
     classified = as_classified(github.record("gate.json"))
-    assert isinstance(classified, Classified)
     closure = {"reason": "no GPU was free", "teardown": {"confirmed": True}}
     evidence = Evidence(verification(Verdict.CAPACITY), closure, {}, {}, None, ran=False)
     looked = Reconciled(True, (), (), (), look=look_of(("--backend", "local")))
