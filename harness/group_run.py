@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -43,6 +44,12 @@ MAX_OUTPUT_BYTES = 256 << 20
 
 MAX_REPORT_BYTES = 64 << 20
 """The largest report on tests that is read."""
+
+_CALLERS_PATH = "ORCHESTRATE_CALLERS_PYTHONPATH"
+"""What of the node's PYTHONPATH comes from the shell that called it: the node may need it, no group gets it."""
+
+_NOT_INHERITED = re.compile(rf"PYTEST_|PYTHON(?!(USERBASE|NOUSERSITE)\Z)|{_CALLERS_PATH}\Z")
+"""Variables that decide what is tested, or how: a group has those that its own `env` says, which the plan has too."""
 
 _HERE = Path(__file__).resolve().parents[1]
 _LOOK_S = 0.2
@@ -270,19 +277,23 @@ class GroupRun:
 
     def _environment(self, group: Group, folder: Path, scratch: Path) -> dict[str, str]:
         own = {"TMPDIR": str(scratch), "PYTHONPATH": self._python_path(), "PATH": self._path(scratch)}
-        env = {**self._env, **own, **group.env}
+        inherited = {name: value for name, value in self._env.items() if not _NOT_INHERITED.match(name)}
+        env = {**inherited, **own, **group.env}
         if group.report == "pytest":
             path = env.get("PYTHONPATH")
-            plugins = env.get("PYTEST_PLUGINS")
             env["PYTHONPATH"] = f"{PYTEST_REPORT}{os.pathsep}{path}" if path else str(PYTEST_REPORT)
-            env["PYTEST_PLUGINS"] = ",".join([*([plugins] if plugins else []), "orchestrate_pytest_report"])
+            env["PYTEST_PLUGINS"] = "orchestrate_pytest_report"
             env["ORCHESTRATE_PYTEST_REPORT"] = str((folder / "tests.jsonl").absolute())
         return env
 
     def _python_path(self) -> str:
-        """The source first, and not the harness that runs here: what is tested is the commit."""
+        """The source first, and neither the harness that runs here nor what a calling shell added.
+
+        What is tested is the commit.
+        """
         rest = self._env.get("PYTHONPATH", "").split(os.pathsep)
-        kept = [entry for entry in rest if entry and Path(entry).resolve() != _HERE]
+        callers = self._env.get(_CALLERS_PATH, "").split(os.pathsep)
+        kept = [entry for entry in rest if entry and entry not in callers and Path(entry).resolve() != _HERE]
         return os.pathsep.join([str(self._job.source.absolute()), *kept])
 
     def _path(self, scratch: Path) -> str:

@@ -324,6 +324,7 @@ class LocalBackend:
         if parent is not None:  # the node must run the very package whose files were pinned
             rest = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = f"{parent}{os.pathsep}{rest}" if rest else str(parent)
+            environment["ORCHESTRATE_CALLERS_PYTHONPATH"] = rest or ""
         return environment
 
     def _killed(self, name: str) -> str:

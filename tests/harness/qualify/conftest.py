@@ -18,8 +18,9 @@ class Qualified:
     """A node that runs command groups over a source of the test's, in a process of its own."""
 
     def __init__(
-        self, directory, groups, files, *, lifeline_fd=None, device="cpu", archive_sha256=None, python=sys.executable
-    ):
+        self, directory, groups, files, *, lifeline_fd=None, device="cpu", archive_sha256=None, python=sys.executable,
+        environ=None,
+    ):  # fmt: skip
         self.directory = directory
         self.evidence = directory / "evidence"
         self.source = directory / "work"
@@ -43,6 +44,7 @@ class Qualified:
         command += ["--archive", archive, "--source", self.source, "--evidence", self.evidence]
         command += [] if lifeline_fd is None else ["--lifeline-fd", str(lifeline_fd)]
         self.log = directory / "node.log"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
@@ -50,7 +52,7 @@ class Qualified:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=() if lifeline_fd is None else (lifeline_fd,),
-                env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+                env={**clean, **(environ or {})},
             )
 
     def wait(self):

@@ -33,6 +33,23 @@ def test_groups_run_in_order_in_the_unpacked_source(qualify):
     assert node.result()["qualified"]["changed"] == []
 
 
+SHOW = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('PYT', 'ORCH'))}))"
+
+
+def test_what_decides_what_is_tested_comes_from_the_group_and_not_from_the_shell_that_calls(qualify):
+    names = ("PYTEST_ADDOPTS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONWARNINGS", "PYTHONSTARTUP")
+    paths = {"PYTHONPATH": os.pathsep.join(["/image", "/caller"]), "ORCHESTRATE_CALLERS_PYTHONPATH": "/caller"}
+    node = qualify(
+        {"name": "bare", "command": [PY, "-c", SHOW]},
+        {"name": "own", "command": [PY, "-c", SHOW], "env": {"PYTEST_ADDOPTS": "-k a", "PYTHONPATH": "/own"}},
+        environ={**dict.fromkeys(names, "ignore"), **paths},
+    )
+    assert node.wait() == 0
+    bare, own = (json.loads((node.evidence / f"groups/{name}/output.log").read_text()) for name in ("bare", "own"))
+    assert bare == {"PYTHONPATH": f"{node.source}{os.pathsep}/image"}
+    assert own == {"PYTEST_ADDOPTS": "-k a", "PYTHONPATH": "/own"}
+
+
 def test_a_group_that_needs_a_failed_one_does_not_run_and_one_that_does_not_need_it_does(qualify):
     node = qualify(
         {"name": "bad", "command": ["false"]},

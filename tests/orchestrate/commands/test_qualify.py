@@ -53,6 +53,10 @@ def qualify(folder, groups, tests, *options):
     repository = new_repository(folder, groups, tests)
     (repository / "t/test_x.py").write_text("def test_of_the_working_tree(): assert False\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ORCHESTRATE_"))}
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere/no_such_module_here.py").touch()
+    path = os.pathsep.join(filter(None, [str(folder / "elsewhere"), env.get("PYTHONPATH")]))
+    env |= {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-k nothing"}  # of the shell: what is tested does not depend on them
     done = subprocess.run(
         [sys.executable, "-m", "orchestrate", "qualify", "--repo", repository, "--runs-dir", folder / "runs", "--json",
          *options],
