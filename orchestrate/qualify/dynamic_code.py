@@ -17,26 +17,35 @@ _METHODS = frozenset(
         "entry_points", "get_source", "get_code", "runsource", "runcode", "InteractiveInterpreter",
         "InteractiveConsole",
         "zipimporter", "SourceFileLoader", "SourcelessFileLoader", "spec_from_loader", "CodeType", "__subclasses__",
+        "findsource", "getfile", "getabsfile", "getcomments",
     }
 )  # fmt: skip
 _IMPORTS = frozenset({"import_module", "__import__", "reload", "find_spec", "resolve_name"})
 _READERS = frozenset(
     {
         "open", "read_text", "read_bytes", "FileIO", "get_data", "glob", "iglob", "rglob", "iterdir", "listdir",
-        "scandir", "walk", "stat", "getsize",
+        "scandir", "walk", "stat", "lstat", "getsize", "getmtime", "open_code", "copy", "copy2", "copyfile", "copytree",
     }
 )  # fmt: skip
 _PLACES = frozenset(
     {
         "f_lineno", "tb_lineno", "co_firstlineno", "co_lines", "co_positions", "co_code", "currentframe", "_getframe",
-        "getframeinfo", "extract_stack", "extract_tb", "walk_stack", "walk_tb",
+        "getframeinfo", "extract_stack", "extract_tb", "walk_stack", "walk_tb", "getouterframes", "getinnerframes",
+        "f_lasti", "tb_lasti", "co_lnotab", "co_linetable", "_current_frames", "co_filename", "__cached__",
+        "__loader__", "__path__", "submodule_search_locations",
     }
 )  # fmt: skip
-"""What code has for its own lines and byte code: it moves with a comment."""
+"""What code has for its own lines, byte code and files: it moves with a comment."""
+
+_STACKS = frozenset({"stack", "trace"})
+"""Of `inspect`."""
 
 _SOURCE_MODULES = frozenset(
-    {"marshal", "zipimport", "code", "codeop", "tokenize", "symtable", "py_compile", "compileall"}
-)
+    {
+        "marshal", "zipimport", "code", "codeop", "tokenize", "symtable", "py_compile", "compileall", "linecache",
+        "dis", "pyclbr", "modulefinder", "trace",
+    }
+)  # fmt: skip
 
 _FINDS_SOURCE = re.compile(r"(?:.*\*)?\.pyw?")
 _HIDDEN = frozenset({"eval", "exec", "compile", "__import__", "import_module"})
@@ -64,13 +73,20 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
     aliases = _builtins_names(tree)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     reached = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    named = _asked_for_names(tree)
     own = _named_after_file(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Call():
                 yield from _call(node, aliases, own)
-            case ast.Attribute(attr=name) if name in _PLACES:
+            case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)) if name in _PLACES:
                 yield node.lineno, f"{name}: it sees where its code stands"
+            case ast.Name(id="__spec__") | ast.Attribute(attr="__spec__") if id(node) not in named:
+                yield node.lineno, "__spec__: it sees where its code stands"
+            case ast.Attribute(value=ast.Name(id="inspect"), attr=name) if name in _STACKS:
+                yield node.lineno, f"{name}: it sees where its code stands"
+            case ast.ImportFrom(module="inspect", names=names) if any(alias.name in _STACKS for alias in names):
+                yield node.lineno, "it sees where its code stands"
             case ast.Attribute(
                 value=ast.Name(id="triton") | ast.Attribute(attr="jit"), attr="jit" | "script" | "trace"
             ):
@@ -121,6 +137,18 @@ def _builtins_names(tree: ast.AST) -> frozenset[str]:
     )
 
 
+def _asked_for_names(tree: ast.AST) -> frozenset[int]:
+    """The nodes that are only compared to None, or asked for the name of a module or of its package."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=value, attr="name" | "parent"):
+                found.add(id(value))
+            case ast.Compare(left=left, comparators=[ast.Constant(value=None)]):
+                found.add(id(left))
+    return frozenset(found)
+
+
 def _named_after_file(tree: ast.AST) -> frozenset[str]:
     """`__file__`, and the names that are assigned something made of it."""
     found, before = {"__file__"}, 0
@@ -141,11 +169,26 @@ def _named_after_file(tree: ast.AST) -> frozenset[str]:
 
 def _is_of(expression: ast.AST, names: Collection[str]) -> bool:
     """Whether an expression is made of one of `names`, and no fixed name of a file that is no source is in it."""
-    parts = list(ast.walk(expression))
-    if not any(isinstance(each, ast.Name) and each.id in names for each in parts):
-        return False
+    return any(_is_own(each, names) for each in ast.walk(expression)) and not _names_data(expression)
+
+
+def _is_own(part: ast.AST, names: Collection[str]) -> bool:
+    match part:
+        case ast.Name(id=name):
+            return name in names
+        case ast.Attribute(attr="__file__") | ast.Constant(value="__file__"):
+            return True
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr=name), slice=index):
+            return name == "path" or (name == "argv" and isinstance(index, ast.Constant) and index.value == 0)
+        case _:
+            return False
+
+
+def _names_data(expression: ast.AST) -> bool:
+    """Whether a fixed name of a file that is no source is in an expression."""
+    parts = ast.walk(expression)
     texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return not any(re.fullmatch(r"[^*?]*\.(?!pyw?$)\w+", text) for text in texts)
+    return any(re.fullmatch(r"[^*?]*\.(?!pyw?$)\w+", text) for text in texts)
 
 
 def _runs_text(items: Sequence[ast.expr]) -> bool:
@@ -171,6 +214,8 @@ def _call(node: ast.Call, aliases: frozenset[str], own: frozenset[str]) -> Itera
         yield node.lineno, name
     elif name in _READERS and _is_of(node, own):
         yield node.lineno, f"{name} of __file__"
+    elif name == "get_data" and not _names_data(node):
+        yield node.lineno, "get_data of a computed name"
     elif name in {"system", "popen"} and node.args and not isinstance(node.args[0], ast.Constant):
         yield node.lineno, f"{name} of a computed text"
     elif name == "get" and isinstance(node.func, ast.Attribute) and _is_modules(node.func.value):

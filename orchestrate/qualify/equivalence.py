@@ -16,7 +16,8 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 
 from orchestrate.qualify.dynamic_code import dynamic_uses, texts_of
-from orchestrate.qualify.identity_calls import names_imported_elsewhere, without_identity_calls
+from orchestrate.qualify.identity_calls import without_identity_calls
+from orchestrate.qualify.module_names import NamesUsed, names_used
 from orchestrate.qualify.trees import SourceFile, Tree
 
 __all__ = ["Answer", "Difference", "Equivalence", "Relation", "compare"]
@@ -76,17 +77,15 @@ def compare(old: Tree, new: Tree, *, of_tests: bool = True) -> Equivalence:
     paths = sorted(old.files.keys() | new.files.keys())
     differing = [path for path in paths if old.files.get(path) != new.files.get(path)]
     program = _program(old, new, of_tests=of_tests) if differing else {}
-    needed = names_imported_elsewhere(program.values())
     read = _Read(
+        names=names_used(program.values(), paths),
         texts=frozenset(text.strip("./") for tree in program.values() for text in texts_of(tree)),
         packages=_packages(old) | _packages(new),
         modules=frozenset(name for (path, _), tree in program.items() for name in _imported(path, tree)),
+        tests=of_tests,
+        pages=of_tests and any(b"doctest" in file.data for tree in (old, new) for file in tree.files.values()),
     )
-    pages_run = of_tests and any(b"doctest" in file.data for tree in (old, new) for file in tree.files.values())
-    differences = tuple(
-        _difference(path, old.files.get(path), new.files.get(path), needed, read, pages_run=pages_run)
-        for path in differing
-    )
+    differences = tuple(_difference(path, old.files.get(path), new.files.get(path), read) for path in differing)
     relation = max((each.relation for each in differences), key=list(Relation).index, default=Relation.IDENTICAL)
     changes = {Relation.CHANGED, Relation.TESTS} if of_tests else {Relation.CHANGED}
     if changed := [each for each in differences if each.relation in changes]:
@@ -100,6 +99,7 @@ def compare(old: Tree, new: Tree, *, of_tests: bool = True) -> Equivalence:
     return Equivalence(len(paths) - len(differences), differences, relation, answer, tuple(reasons))
 
 
+_IN_OTHER_WORDS = frozenset({Relation.FORMATTING, Relation.SYNTAX})
 _DOC_SUFFIXES = frozenset({".md", ".rst", ".adoc"})
 _DOC_NAMES = frozenset({"LICENSE", "LICENCE", "NOTICE", "AUTHORS", "COPYING", "CODEOWNERS", "CITATION.cff"})
 _LAYOUT = frozenset({tokenize.NL, tokenize.COMMENT, tokenize.ENCODING})
@@ -108,15 +108,19 @@ _BLANK = frozenset({tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE, tokenize
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What the program may read.
+    """What ran, and what the program may read.
 
-    `texts` are the texts in it, without the dots and slashes around; `packages` the folders of packages; `modules` what
-    it imports, as paths without their ending.
+    `names` are those of modules that it uses from outside of them; `texts` the texts in it, without the dots and
+    slashes around; `packages` the folders of packages; `modules` what it imports, as paths without their ending.
+    `tests` says that tests ran, and `pages` that pages may have run with them.
     """
 
+    names: NamesUsed
     texts: frozenset[str]
     packages: frozenset[str]
     modules: frozenset[str]
+    tests: bool
+    pages: bool
 
 
 def _program(old: Tree, new: Tree, *, of_tests: bool) -> Mapping[tuple[str, bytes], ast.Module]:
@@ -139,53 +143,56 @@ def _program(old: Tree, new: Tree, *, of_tests: bool) -> Mapping[tuple[str, byte
     return found
 
 
-def _difference(
-    path: str,
-    old: SourceFile | None,
-    new: SourceFile | None,
-    needed: frozenset[str],
-    read: _Read,
-    *,
-    pages_run: bool,
-) -> Difference:
+def _difference(path: str, old: SourceFile | None, new: SourceFile | None, read: _Read) -> Difference:
     """What became of one file."""
-    if _is_test(path):
-        if _is_module_of(path, read.modules):
-            return Difference(path, Relation.CHANGED, "the program imports it, test or not, and it differs")
-        if _is_named(path, read):
-            return Difference(path, Relation.UNTOLD, "a text of the program names it, test or not, and it differs")
-        return Difference(path, Relation.TESTS, "a file of the tests differs")
     present = [file for file in (old, new) if file is not None]
-    if all(_is_python(path, file) for file in present):
-        if old is None or new is None:
-            return Difference(path, Relation.CHANGED, "was added" if old is None else "was removed")
-        if old.kind != new.kind:
-            return Difference(path, Relation.CHANGED, f"was {old.kind}, is {new.kind}")
-        if _interpreter(old.data) != _interpreter(new.data):
-            return Difference(path, Relation.CHANGED, "another interpreter runs it")
-        relation, why = _python(old.data, new.data, needed)
-        if relation is not Relation.CHANGED and {path, PurePosixPath(path).name} & read.texts:
-            return Difference(path, Relation.UNTOLD, "a text of the program names it: it may be read as data")
-        return Difference(path, relation, why)
+    python = all(_is_python(path, file) for file in present)
+    if _is_test(path):
+        runs = read.tests or _is_module_of(path, read.modules)
+        found = _module(path, old, new, read) if runs and python else None
+        return found if found and found.relation in _IN_OTHER_WORDS else _test(path, read)
+    if python:
+        return _module(path, old, new, read)
     if any(file.kind in {"link", "submodule"} for file in present):
         return Difference(path, Relation.CHANGED, "a link or a submodule differs")
     if _may_be_read(path, read):
         return Difference(path, Relation.UNTOLD, "data that the program may read differs")
     if all(_is_python(path, file) or file.kind == "file" for file in present) and _is_doc(path):
-        if pages_run:
+        if read.pages:
             return Difference(path, Relation.TESTS, "documentation differs, and something here runs documentation")
         return Difference(path, Relation.DOCS, "documentation differs")
     return Difference(path, Relation.CHANGED, "a file that is no Python source differs")
 
 
-def _python(old: bytes, new: bytes, needed: frozenset[str]) -> tuple[Relation, str]:
+def _test(path: str, read: _Read) -> Difference:
+    if _is_module_of(path, read.modules):
+        return Difference(path, Relation.CHANGED, "the program imports it, test or not, and it differs")
+    if _is_named(path, read):
+        return Difference(path, Relation.UNTOLD, "a text of the program names it, test or not, and it differs")
+    return Difference(path, Relation.TESTS, "a file of the tests differs")
+
+
+def _module(path: str, old: SourceFile | None, new: SourceFile | None, read: _Read) -> Difference:
+    if old is None or new is None:
+        return Difference(path, Relation.CHANGED, "was added" if old is None else "was removed")
+    if old.kind != new.kind:
+        return Difference(path, Relation.CHANGED, f"was {old.kind}, is {new.kind}")
+    if _interpreter(old.data) != _interpreter(new.data):
+        return Difference(path, Relation.CHANGED, "another interpreter runs it")
+    relation, why = _python(old.data, new.data, read.names)
+    if relation is not Relation.CHANGED and {path, PurePosixPath(path).name} & read.texts:
+        return Difference(path, Relation.UNTOLD, "a text of the program names it: it may be read as data")
+    return Difference(path, relation, why)
+
+
+def _python(old: bytes, new: bytes, used: NamesUsed) -> tuple[Relation, str]:
     one, other = _parse(old), _parse(new)
     if one is None or other is None:
         return Relation.UNTOLD, "it can not be parsed"
     if _dump(one) == _dump(other):
         same = _tokens(old) == _tokens(new)
         return (Relation.FORMATTING, "the same tokens") if same else (Relation.SYNTAX, "the same syntax tree")
-    one, other = (without_identity_calls(tree, needed=needed) for tree in (one, other))
+    one, other = (without_identity_calls(tree, used) for tree in (one, other))
     if _dump(one) == _dump(other):
         return Relation.IDENTITY_CALLS, "the same syntax tree without identity calls"
     return Relation.CHANGED, "the program differs"

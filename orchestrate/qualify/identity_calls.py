@@ -1,8 +1,8 @@
 """Calls that return one of their arguments as it is: `typing.cast`, `typing.assert_type` and `typing.reveal_type`.
 
 Taken out of two modules, what is left of them can be compared. A call is taken out only where it is certain that it
-does nothing else: its function is that of `typing`, under whatever name the module imports it, and under no other
-meaning anywhere in the module; and the type that it names is there when the module runs.
+does nothing else: its function is that of `typing`, under whatever name the module imports it, under no other meaning
+anywhere in the module, and nobody sets it; and the type that it names is there when the module runs.
 """
 
 from __future__ import annotations
@@ -11,49 +11,48 @@ import ast
 import builtins
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["names_imported_elsewhere", "without_identity_calls"]
+from orchestrate.qualify.module_names import EVERY, NamesUsed
+
+__all__ = ["without_identity_calls"]
 
 _FUNCTIONS = frozenset({"cast", "assert_type", "reveal_type"})
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-def without_identity_calls(tree: ast.Module, *, needed: Iterable[str] = ()) -> ast.Module:
+def without_identity_calls(tree: ast.Module, used: NamesUsed) -> ast.Module:
     """`tree`, changed in place: identity calls replaced by what they return, and their unused imports gone.
 
-    `needed` are names that other modules import from this one: those stay.
+    `used` is what the whole program does with names of modules: what it may read stays, and a function that it may set
+    is none of `typing`.
     """
     bindings = Counter(_bound_names(tree))
-    resolved, modules = _imported(tree, bindings)
+    resolved, modules = _imported(tree, bindings, used.written)
     present = _present(tree, bindings)
-    _Remover(resolved, modules, present, _abstract(tree)).visit(tree)
-    _drop_imports(tree, frozenset(needed))
+    _Remover(resolved, modules, present, _abstract(tree), _annotations(tree)).visit(tree)
+    _drop_imports(tree, bindings, used.read)
     return tree
-
-
-def names_imported_elsewhere(trees: Iterable[ast.AST]) -> frozenset[str]:
-    """Every name that a module imports from one that is not `typing`; `*` where it imports all of them."""
-    return frozenset(
-        alias.name
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module != "typing" or node.level)
-        for alias in node.names
-    )
 
 
 class _Remover(ast.NodeTransformer):
     """Replaces identity calls.
 
     `present` maps the names that a type may be made of to the line they are there from, `generic` are those of them
-    that any subscript suits.
+    that any subscript suits; `untouched` are the nodes that stay as they are.
     """
 
     def __init__(
-        self, resolved: dict[str, str], modules: set[str], present: dict[str, int], generic: frozenset[str]
+        self,
+        resolved: dict[str, str],
+        modules: set[str],
+        present: dict[str, int],
+        generic: frozenset[str],
+        untouched: frozenset[int],
     ) -> None:
         self._generic = generic
+        self._untouched = untouched
         self._resolved = resolved
         self._modules = modules
         self._present = present
@@ -73,11 +72,16 @@ class _Remover(ast.NodeTransformer):
         return found
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        if isinstance(node.value, ast.Call) and isinstance(self._identity(node.value), ast.Constant):
+        value: ast.expr | None = node.value
+        while isinstance(value, ast.Call):
+            value = self._identity(value)
+        if isinstance(value, ast.Constant):
             return node  # the text alone would be documentation
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        if id(node) in self._untouched:
+            return node
         self.generic_visit(node)
         value = self._identity(node)
         if value is None:
@@ -95,15 +99,12 @@ class _Remover(ast.NodeTransformer):
                         kept.append(statement)
                 case _:
                     kept.append(statement)
-        return kept or [ast.Pass()]
+        return _unless_documenting(body, kept) or [ast.Pass()]
 
     def _is_bound(self, name: str, before: list[ast.stmt]) -> bool:
         function = self._inside[-1] if self._inside else None
         deleted = any(
-            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Del)
-            for scope in (function, *before)
-            if scope is not None
-            for node in ast.walk(scope)
+            _unbinds(node, name) for scope in (function, *before) if scope is not None for node in ast.walk(scope)
         )
         assigned = any(
             isinstance(statement, ast.Assign)
@@ -176,10 +177,45 @@ def _is_none(kind: ast.expr) -> bool:
     return isinstance(kind, ast.Constant) and kind.value is None
 
 
-def _imported(tree: ast.Module, bindings: Counter[str]) -> tuple[dict[str, str], set[str]]:
+def _unbinds(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Name(id=found, ctx=ast.Del()) | ast.ExceptHandler(name=found):
+            return found == name  # an `except` clause takes its name away at its end
+        case _:
+            return False
+
+
+def _unless_documenting(before: list[ast.stmt], after: list[ast.stmt]) -> list[ast.stmt]:
+    """`after`, or `before` where a text has come first in it: it would have become the documentation."""
+    return before if _is_documented(after) and not _is_documented(before) else after
+
+
+def _is_documented(body: list[ast.stmt]) -> bool:
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *_]:
+            return True
+        case _:
+            return False
+
+
+def _annotations(tree: ast.Module) -> frozenset[int]:
+    """The nodes in annotations and in types that are evaluated later: the program can ask for their very text."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        kinds: list[Any] = [getattr(node, name, None) for name in ("annotation", "returns")]
+        kinds += getattr(node, "type_params", [])
+        if type(node).__name__ == "TypeAlias":
+            kinds.append(node)
+        found |= {id(inner) for kind in kinds if kind is not None for inner in ast.walk(kind)}
+    return frozenset(found)
+
+
+def _imported(tree: ast.Module, bindings: Counter[str], written: frozenset[str]) -> tuple[dict[str, str], set[str]]:
     """Name to identity function, and the names of `typing` itself, as far as each name has one meaning alone."""
     resolved: dict[str, str] = {}
     modules: set[str] = set()
+    if written & {EVERY, "typing", *_FUNCTIONS}:
+        return resolved, modules
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
         return resolved, modules
     for statement in tree.body:
@@ -187,12 +223,12 @@ def _imported(tree: ast.Module, bindings: Counter[str]) -> tuple[dict[str, str],
             case ast.ImportFrom(module="typing", level=0, names=aliases):
                 for alias in aliases:
                     name = alias.asname or alias.name
-                    if alias.name in _FUNCTIONS and bindings[name] == 1:
+                    if alias.name in _FUNCTIONS and bindings[name] == 1 and name not in written:
                         resolved[name] = alias.name
             case ast.Import(names=aliases):
                 for alias in aliases:
                     name = alias.asname or alias.name
-                    if alias.name == "typing" and bindings[name] == 1:
+                    if alias.name == "typing" and bindings[name] == 1 and name not in written:
                         modules.add(name)
     return resolved, modules
 
@@ -250,25 +286,29 @@ def _parameters(function: ast.AST) -> set[str]:
     return {each.arg for each in every if each is not None}
 
 
-def _drop_imports(tree: ast.Module, needed: frozenset[str]) -> None:
+def _drop_imports(tree: ast.Module, bindings: Counter[str], read: frozenset[str]) -> None:
     """Take the imports of identity functions, and of `typing` as a whole, away where nothing uses them any more."""
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | needed
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | read
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):  # an annotation, or a name in __all__
             used |= set(re.findall(r"\w+", node.value))
-    if "*" in needed:
+    if EVERY in read:
         return
+
+    def stays(alias: ast.alias, *, droppable: bool) -> bool:
+        name = alias.asname or alias.name
+        return not droppable or name in used or bindings[name] != 1
+
     kept: list[ast.stmt] = []
     for statement in tree.body:
         match statement:
             case ast.ImportFrom(module="typing", level=0, names=aliases):
-                left = [each for each in aliases if each.name not in _FUNCTIONS or (each.asname or each.name) in used]
+                left = [each for each in aliases if stays(each, droppable=each.name in _FUNCTIONS)]
             case ast.Import(names=aliases):
-                left = [each for each in aliases if each.name != "typing" or (each.asname or each.name) in used]
+                left = [each for each in aliases if stays(each, droppable=each.name == "typing")]
             case _:
                 kept.append(statement)
                 continue
         if left:
-            statement.names = left
-            kept.append(statement)
-    tree.body = kept
+            kept.append(type(statement)(**{**dict(ast.iter_fields(statement)), "names": left}))
+    tree.body = _unless_documenting(tree.body, kept)

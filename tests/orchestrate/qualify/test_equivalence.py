@@ -96,6 +96,25 @@ def test_changed_tests_support_measured_cells_and_no_tests(changed):
 
 
 @pytest.mark.parametrize(
+    ("new", "expected"),
+    [("# a remark\ndef test_it():\n    assert  True\n", Relation.FORMATTING),
+     ("def test_it():\n    assert (True)\n", Relation.SYNTAX)],
+)  # fmt: skip
+def test_tests_in_other_words_are_the_same_tests(new, expected):
+    path = "tests/test_code.py"
+    old = tree()
+    found = compare(old, tree(**{path: new}))
+    assert (found.answer, found.relation) == (Answer.SUPPORTS, expected)
+    reading = {"tests/test_more.py": "import inspect\ninspect.getsource(f)"}
+    assert compare(tree(**reading), tree(**reading, **{path: new})).answer is Answer.CAN_NOT_TELL
+    named = {"tests/test_more.py": "open('tests/test_code.py')"}
+    assert compare(tree(**named), tree(**named, **{path: new})).answer is Answer.CAN_NOT_TELL
+    dynamic = {"pkg/code.py": "eval('1')"}
+    found = compare(tree(**dynamic), tree(**dynamic, **{path: new}), of_tests=False)
+    assert (found.answer, found.relation) == (Answer.SUPPORTS, Relation.TESTS)  # they did not run
+
+
+@pytest.mark.parametrize(
     "code", ["import tests.test_code", "from tests import test_code", "from tests.test_code import f",
              "from ..tests import test_code", "from ..tests.test_code import f"]
 )  # fmt: skip

@@ -37,7 +37,16 @@ def answer(old, new, *, of_tests=False):
         "[p for p in x if p.suffix == '.py']", "import torch\ntorch.jit.script(f)",
         "import triton\n@triton.jit\ndef k(): pass",
         "from importlib import resources\nresources.files('pkg') / 'code.py'",
-        "import pkgutil\npkgutil.get_data('pkg', 'code.py')",
+        "import pkgutil\npkgutil.get_data('pkg', 'code.py')", "import pkgutil\npkgutil.get_data('pkg', name)",
+        "open(__spec__.origin)", "open(g.__code__.co_filename)", "print(g.__code__.co_filename)", "here = __cached__",
+        "import pkg\nfor p in pkg.__path__: pass", "__loader__.get_source(__name__)", "__loader__.get_data(name)",
+        "import pkg\npkg.__loader__", "import pkg\npkg.__spec__.loader", "import __main__\nopen(__main__.__file__)",
+        "import pkg.code as c\nimport os\nos.path.getsize(c.__file__)", "open(vars()['__file__'])",
+        "from pathlib import Path\nPath(getattr(c, '__file__')).read_text()", "getattr(frame, 'f_lineno')",
+        "import sys\nopen(sys.argv[0])", "import os, sys\nos.listdir(sys.path[0])", "import linecache", "import dis",
+        "import inspect\ninspect.stack()", "from inspect import stack", "import inspect\ninspect.getfile(C)",
+        "import inspect\ninspect.findsource(C)", "f.__code__.co_linetable", "import sys\nsys._current_frames()",
+        "import shutil\nshutil.copyfile(__file__, x)",
     ],
 )  # fmt: skip
 def test_a_program_that_may_look_at_its_own_source_makes_a_remark_untold(code):
@@ -51,6 +60,14 @@ def test_a_program_that_may_look_at_its_own_source_makes_a_remark_untold(code):
         "from pathlib import Path\n(Path(__file__).parent / 'table.json').read_text()",
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])",
         "import traceback\ntraceback.print_exc()",
+        "import torch\ntorch.stack(x)",
+        "import sys\nopen(sys.argv[1])",
+        "if __spec__ is not None: print(__spec__.name)",
+        "import warnings\nwarnings.warn('x', stacklevel=2)",
+        "import pkgutil\npkgutil.get_data('pkg', 'table.json')",
+        "import pkg\nprint(pkg.__file__)",
+        "import logging\nlogging.exception('x')",
+        "import sys\nsys.path.insert(0, x)",
     ],
 )
 def test_a_program_that_does_not_is_supported_all_the_same(code):
@@ -97,3 +114,36 @@ def test_pages_that_tests_read_or_run_are_no_mere_pages(files):
 )  # fmt: skip
 def test_what_only_looks_alike_is_a_change(old, new):
     assert answer(old, new) is Answer.DOES_NOT
+
+
+CASTS = {"pkg/a.py": "from typing import cast\ndef f(x): return cast(int, x)\n"}
+PLAIN = {"pkg/a.py": "def f(x): return x\n"}
+
+
+def test_an_identity_call_may_go_where_nobody_uses_its_name():
+    assert answer(CASTS, PLAIN) is Answer.SUPPORTS
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pkg/b.py": "import pkg.a\npkg.a.cast(int, 1)"}, {"pkg/b.py": "import pkg.a as q\ngetattr(q, 'cast')"},
+        {"pkg/b.py": "import typing\ntyping.cast = lambda t, x: 5"}, {"typing.py": "cast = print"},
+        {"tests/test_a.py": "def test(monkeypatch): monkeypatch.setattr('typing.cast', print)"},
+        {"tests/test_a.py": "def test(monkeypatch): monkeypatch.setattr(pkg.a, 'cast', print)"},
+    ],
+)  # fmt: skip
+def test_an_identity_call_that_others_reach_does_not(more):
+    assert answer({**CASTS, **more}, {**PLAIN, **more}, of_tests=True) is Answer.DOES_NOT
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def f(x): cast(int, x); 'words'; return x", "def f(x): 'words'; return x"), ("'words'", "'words'"),
+        ("class A:\n    x = 1\n    cast(int, x)", "class A:\n    'words'\n    x = 1"),
+        ("x: cast(int, 3)", "x: 3"), ("def f(x: cast(int, 3)): pass", "def f(x: 3): pass"),
+    ],
+)  # fmt: skip
+def test_words_that_a_program_can_ask_for_are_a_part_of_it(old, new):
+    assert answer({"pkg/a.py": f"from typing import cast\n{old}"}, {"pkg/a.py": new}) is Answer.DOES_NOT
