@@ -13,7 +13,7 @@ from orchestrate.commands.provider_options import places_of
 from orchestrate.errors import UsageError
 from orchestrate.gate.asked import Look, Target, uncovered
 
-__all__ = ["asked_problems", "file_of_groups", "look_of", "refuse_options"]
+__all__ = ["asked_problems", "file_of_groups", "look_of", "refuse_options", "targets_of"]
 
 LAUNCH_OWN = ("--owner", "--runs-dir", "--json", "--commit", "--head", "--base")
 AUDIT_OWN = ("--owner", "--run", "--reap", "--older-than", "--overdue", "--json")
@@ -23,7 +23,7 @@ def asked_problems(launched: Sequence[str] | None, looked: Sequence[str] | None)
     """What is wrong with the options of the run and of the look after it; None is not known, and nothing is."""
     problems: list[str] = []
     try:
-        targets = () if launched is None else _targets(launched)
+        targets = () if launched is None else targets_of(launched)
         look = None if looked is None else look_of(looked)
     except UsageError as error:
         return (error.cause,)
@@ -60,7 +60,8 @@ def refuse_options(arguments: Sequence[str], ours: Sequence[str]) -> None:
             raise UsageError(f"{name} is the gate's own", remedy="leave it out after `--`")
 
 
-def _targets(arguments: Sequence[str]) -> tuple[Target, ...]:
+def targets_of(arguments: Sequence[str]) -> tuple[Target, ...]:
+    """Where a launch, or after `qualify` a qualification, with these options goes; `UsageError` where they are none."""
     refuse_options(arguments, LAUNCH_OWN)
     is_qualify = tuple(arguments[:1]) == ("qualify",)
     values = _values(qualify.command if is_qualify else launch.command, arguments[1:] if is_qualify else arguments)

@@ -15,7 +15,7 @@ import click
 
 from orchestrate.clock import to_wire, utc_now
 from orchestrate.commands import audit, launch, qualify
-from orchestrate.commands.gate_asked import LAUNCH_OWN, look_of, refuse_options
+from orchestrate.commands.gate_asked import LAUNCH_OWN, look_of, refuse_options, targets_of
 from orchestrate.commands.gate_step import RECORDS_OPTION, answer, workflow_run_here
 from orchestrate.commands.saying import say
 from orchestrate.errors import OrchestrateError, UsageError
@@ -72,7 +72,8 @@ def run(records: Path, runs_dir: Path, credentials: Path | None, arguments: tupl
         return Verdict.NOT_RUN.exit_code
     owner = owner_of(*workflow_run_here())
     try:
-        with placed(credentials, os.environ):
+        remote = any(target.backend != "local" for target in targets_of(arguments))
+        with placed(credentials, os.environ, remote=remote):
             found = _launched(records, arguments, owner, runs_dir)
     except UsageError as error:
         _write_launched(records, Verdict.INCOMPLETE.label, error.cause, owner)
@@ -124,7 +125,7 @@ def reconcile(records: Path, credentials: Path | None, arguments: tuple[str, ...
     repository, run_number, attempt = workflow_run_here()
     # An attempt before this one has ended: what it owns has no owner any more. GitHub keeps at most 50.
     owners = [owner_of(repository, run_number, each) for each in range(max(1, attempt - 49), attempt + 1)]
-    with placed(credentials, os.environ):
+    with placed(credentials, os.environ, remote=look.backends != {"local"}):
         looks = _looks(arguments, owners)
     last = looks[-1]
     owner = owners[-1]

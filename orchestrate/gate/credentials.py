@@ -26,11 +26,11 @@ _REMEDY = "docs/gate.md says what the secret holds"
 
 
 @contextmanager
-def placed(file: Path | None, environ: MutableMapping[str, str]) -> Iterator[None]:
+def placed(file: Path | None, environ: MutableMapping[str, str], *, remote: bool) -> Iterator[None]:
     """Have what `file` holds where its client looks for it, and take it away afterwards.
 
     A kubeconfig stays where it is and is named by KUBECONFIG. Files go into the user's home folder, for their owner
-    alone, and replace none that is there. None is nothing to do.
+    alone, and replace none that is there. None is nothing to do, nor is an empty file where nothing `remote` is asked.
 
     Raises:
         UsageError: the file can not be read, or is neither; no word of it is in the error.
@@ -42,6 +42,9 @@ def placed(file: Path | None, environ: MutableMapping[str, str]) -> Iterator[Non
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"the credentials {file} can not be read: {error.strerror}", remedy=_REMEDY) from error
+    if not data.strip() and not remote:
+        yield
+        return
     if not data.strip():
         raise UsageError(f"the credentials {file} are empty: the job was given no secret", remedy=_REMEDY)
     if not data.lstrip().startswith(b"{"):

@@ -32,14 +32,14 @@ def write(tmp_path, text):
 def test_a_kubeconfig_is_named_where_it_is(tmp_path, home):
     path = write(tmp_path, "apiVersion: v1\nkind: Config\n")
     environ = {}
-    with placed(path, environ):
+    with placed(path, environ, remote=True):
         assert environ == {"KUBECONFIG": str(path)}
     assert list(home.iterdir()) == []
 
 
 def test_files_and_variables_are_there_for_their_owner_alone_and_then_gone(tmp_path, home):
     environ = {}
-    with placed(write(tmp_path, WHOLE), environ):
+    with placed(write(tmp_path, WHOLE), environ, remote=True):
         assert environ == WHOLE["env"]
         assert (home / ".slurm/config").read_text() == "Host c\n"
         assert stat.S_IMODE((home / ".ssh/id").stat().st_mode) == 0o600
@@ -47,9 +47,11 @@ def test_files_and_variables_are_there_for_their_owner_alone_and_then_gone(tmp_p
     assert not [path for path in home.rglob("*") if path.is_file()]
 
 
-def test_nothing_is_nothing_to_do():
+def test_nothing_is_nothing_to_do_nor_is_an_empty_secret_for_this_machine(tmp_path):
     environ = {}
-    with placed(None, environ):
+    with placed(write(tmp_path, ""), environ, remote=False):
+        assert environ == {}
+    with placed(None, environ, remote=True):
         assert environ == {}
 
 
@@ -74,7 +76,7 @@ def test_nothing_is_nothing_to_do():
 )
 def test_anything_else_is_an_error_that_quotes_no_word_of_it(tmp_path, home, text):
     path = write(tmp_path, text)
-    with pytest.raises(UsageError) as caught, placed(path, {}):
+    with pytest.raises(UsageError) as caught, placed(path, {}, remote=True):
         pass
     assert str(path) in caught.value.cause
     assert "secret" not in caught.value.cause.replace("no secret", "")
@@ -84,7 +86,7 @@ def test_anything_else_is_an_error_that_quotes_no_word_of_it(tmp_path, home, tex
 def test_a_file_that_is_there_is_not_replaced_and_nothing_of_the_rest_stays(tmp_path, home):
     (home / ".ssh").mkdir()
     (home / ".ssh/id").write_text("mine")
-    with pytest.raises(UsageError, match="can not be written"), placed(write(tmp_path, WHOLE), {}):
+    with pytest.raises(UsageError, match="can not be written"), placed(write(tmp_path, WHOLE), {}, remote=True):
         pass
     assert (home / ".ssh/id").read_text() == "mine"
     assert not (home / ".slurm/config").exists()
@@ -97,10 +99,10 @@ def test_steps_read_the_secret_from_its_file_and_say_when_there_is_none(github, 
     (github.root / "empty").write_text("")
     given = ("--credentials", str(github.root / "empty"))
     with pytest.raises(UsageError, match="was given no secret"):
-        github.step("run", "--runs-dir", str(github.runs), *given, "--", "--backend", "local")
+        github.step("run", "--runs-dir", str(github.runs), *given, "--", "--backend", "k8s")
     assert "was given no secret" in github.record("launch.json")["reason"]
     with pytest.raises(UsageError, match="was given no secret"):
-        github.step("reconcile", *given, "--", "--backend", "local")
+        github.step("reconcile", *given, "--", "--backend", "all")
     path = write(github.root, WHOLE)
     given = ("--credentials", str(path))
     code, _ = github.step("reconcile", *given, "--", "--backend", "local", "--runs-dir", str(github.root / "none"))
