@@ -58,6 +58,7 @@ class Container:
         Two small programs of the image, nothing more: the node is measuring.
         """
         script = (
+            '[ -f "$EVIDENCE_DIR/node.jsonl" ] && '
             f'tail -c "+$0" "$EVIDENCE_DIR/node.jsonl" 2>/dev/null | head -c {_TAIL_BYTES}; '
             'if [ -e "$EVIDENCE_DIR/ended" ]; then cat "$EVIDENCE_DIR/ended" >&2; fi'
         )

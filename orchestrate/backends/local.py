@@ -45,7 +45,8 @@ from orchestrate.backends.protocol import (
 )
 from orchestrate.backends.sampling import Samples
 from orchestrate.clock import to_wire, utc_now
-from orchestrate.errors import BackendError
+from orchestrate.errors import BackendError, ReceiptError
+from orchestrate.receipts.files import open_file
 
 __all__ = ["LocalBackend", "LocalSettings", "open_backend", "open_surveyor"]
 
@@ -223,11 +224,13 @@ class LocalBackend:
 
     def logs(self) -> str:
         """The last 4 KiB of what the node printed."""
-        if self._log is None or not self._log.exists():
+        if self._log is None:
             return ""
-        with self._log.open("rb") as log:
-            log.seek(max(0, self._log.stat().st_size - 4096))
-            return log.read().decode("utf-8", "replace")
+        try:
+            with open_file(self._log.parent, self._log.name) as log:
+                return os.pread(log, 4096, max(0, os.fstat(log).st_size - 4096)).decode("utf-8", "replace")
+        except (OSError, ReceiptError):
+            return ""
 
     def stop(self) -> tuple[Step, ...]:
         """End every member: SIGTERM to the top, a short grace, SIGKILL, until two looks find nobody."""

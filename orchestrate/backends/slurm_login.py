@@ -113,7 +113,8 @@ class SlurmLogin:
 
     def tail(self, path: str, offset: int, limit_bytes: int = 1 << 20) -> bytes:
         """What a file below the home folder holds from `offset` on; nothing where it is not there."""
-        command = f"cd && tail -c +{offset + 1} -- {shlex.quote(path)} 2>/dev/null | head -c {limit_bytes}; true"
+        name = shlex.quote(path)
+        command = f"cd && [ -f {name} ] && tail -c +{offset + 1} -- {name} 2>/dev/null | head -c {limit_bytes}; true"
         return self._run(command, self.limit_s)
 
     def fetch(self, path: str, to: Path, limit_s: float = COPY_S) -> None:

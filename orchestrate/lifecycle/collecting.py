@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrate.errors import ReceiptError
 from orchestrate.lifecycle.divergence import first_divergence
 from orchestrate.lifecycle.journal import JournalView
 from orchestrate.lifecycle.plan import Plan
@@ -15,6 +16,7 @@ from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import changed_files
 from orchestrate.receipts.canonical import canonical_bytes, sha256_hex
 from orchestrate.receipts.completeness import CellJudgement
+from orchestrate.receipts.files import read_file
 from orchestrate.receipts.group_evidence import Groups
 from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import load_record
@@ -155,8 +157,8 @@ def _with_divergence(run: RunDirectory, attempts: Sequence[int], word: CellWord)
 def _account(evidence: Path) -> dict[str, Mapping[str, Any]]:
     """The cells of the final account that a node left in its evidence."""
     try:
-        node = json.loads((evidence / "node.json").read_bytes())
-    except (OSError, ValueError):
+        node = json.loads(read_file(evidence, "node.json", limit=_MAX_BYTES))
+    except (OSError, ValueError, RecursionError, ReceiptError):
         return {}
     cells = node.get("cells") if isinstance(node, dict) else None
     listed = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
@@ -172,8 +174,11 @@ def _word(key: str, said: Mapping[str, Any]) -> CellWord:
 def _device(run: RunDirectory, plan: Plan, attempts: Sequence[int]) -> str:
     for attempt in reversed(attempts):
         try:
-            device = json.loads((run.evidence_of(attempt) / "preflight.json").read_bytes())["device"]
-        except (OSError, ValueError, TypeError, KeyError):
+            device = json.loads(read_file(run.evidence_of(attempt), "preflight.json", limit=_MAX_BYTES))["device"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, ReceiptError):
             continue
         return device if isinstance(device, str) else plan.device
     return plan.device if attempts else "none"
+
+
+_MAX_BYTES = 16 << 20
