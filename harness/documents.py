@@ -136,7 +136,8 @@ def parse_json(data: bytes, file: str) -> Place:
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write a document so that a reader finds all of it or none, also when the machine stops in between."""
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    partial.unlink(missing_ok=True)  # whatever it is: a FIFO would keep the writer
+    with partial.open("x", encoding="utf-8") as file:
         file.write(json.dumps(content, indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())

@@ -5,7 +5,6 @@ A group is to this node what a cell is to the other one: its record in node.json
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -31,7 +30,8 @@ from harness.nvml import GpuProcess
 from harness.outcome import OWN_SIGNALS, CellStatus, exit_code, signal_name
 from harness.preflight import NOT_APPLICABLE, Preflight
 from harness.processes import become_subreaper
-from harness.source_files import Watch, changed_files, pin_files, written_name
+from harness.progress import Progress
+from harness.source_files import Watch, changed_files, pin_files, remove, written_name
 from harness.stop_requests import StopRequests, stop_requests
 
 __all__ = ["PYTEST_REPORT", "Group", "GroupRun", "QualifyJob"]
@@ -130,6 +130,7 @@ class GroupRun:
         self._gpu_processes = gpu_processes
         self._gpus = 0
         self._records: dict[str, dict[str, Any]] = {}
+        self._swapped: set[str] = set()
 
     def run(self) -> int:
         """Run all groups; 0 where each passed and no source changed, else the worst group's exit code.
@@ -139,6 +140,7 @@ class GroupRun:
         """
         job = self._job
         job.evidence.mkdir(parents=True, exist_ok=True)
+        self._progress = Progress(job.evidence / "node.jsonl")
         become_subreaper()
         harness = source_digest()
         pins = pin_files(job.source)
@@ -184,8 +186,9 @@ class GroupRun:
     def _start(self, group: Group, requests: StopRequests, pins: Mapping[str, str]) -> None:
         folder = self._folder(group)
         if os.path.lexists(folder):  # a group before it made that, and was told so
-            _remove(folder)
+            remove(folder)
         folder.mkdir(parents=True)
+        self._kept.accept()
         self._event("cell-started", cell=group.name, phase="measure")
         started_at, began = utc_now(), time.monotonic()
         family = Family(gpu_processes=self._gpu_processes)
@@ -207,6 +210,9 @@ class GroupRun:
                 ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"
             )
         forged = self._kept.changed([f"groups/{group.name}", "node.jsonl"])
+        if not self._progress.is_own():
+            self._progress.restore()
+            forged = ("node.jsonl", *forged)
         if forged:
             said = f"it changed evidence that was not its own: {', '.join(forged[:5])}"
             ended = replace(ended, status=CellStatus.FAILED, reason=said)
@@ -379,15 +385,15 @@ class GroupRun:
         write_json(job.evidence / "node.json", result)
 
     def _event(self, event: str, **fields: Any) -> None:
-        kept = {name: value for name, value in fields.items() if value is not None}
-        record = {"at": utc_now(), "event": event, **kept}
-        with (self._job.evidence / "node.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        record = self._progress.write(event, **fields)
         print(" ".join(f"{name}={value}" for name, value in record.items() if name != "at"), flush=True)
 
     def _changed(self, pins: Mapping[str, str]) -> tuple[str, ...]:
         """Source files that are not the pinned ones any more, or were not in between."""
-        return tuple(sorted({*changed_files(self._job.source, pins), *self._source.changed(added=False)}))
+        self._swapped.update(self._source.changed(added=False))
+        self._source.accept_folders()
+        rest = {name: digest for name, digest in pins.items() if name not in self._swapped}
+        return tuple(sorted({*self._swapped, *changed_files(self._job.source, rest)}))
 
     def _folder(self, group: Group) -> Path:
         return self._job.evidence / "groups" / group.name
@@ -403,7 +409,7 @@ def _keep_own(folder: Path, log: BinaryIO, group: Group) -> tuple[str, ...]:
         if path.is_symlink() or not path.is_dir():
             foreign.append(f"{path.name}/")
             if os.path.lexists(path):
-                _remove(path)
+                remove(path)
             path.mkdir(parents=True)
     if os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES:
         os.ftruncate(log.fileno(), MAX_OUTPUT_BYTES)
@@ -414,18 +420,11 @@ def _keep_own(folder: Path, log: BinaryIO, group: Group) -> tuple[str, ...]:
         if plain and status.st_size <= bounds.get(path.name, -1):
             continue
         foreign.append(written_name(path.name))
-        _remove(path)
+        remove(path)
     kept = folder / "output.log"
     if not kept.exists() or not kept.samefile(f"/proc/self/fd/{log.fileno()}"):
         foreign.append(kept.name)
     return tuple(dict.fromkeys(foreign))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _ended(returncode: int) -> _Ended:

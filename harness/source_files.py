@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import stat
 import tarfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import InputError
 
-__all__ = ["Watch", "changed_files", "pin_files", "unpack", "written_name"]
+__all__ = ["Watch", "changed_files", "pin_files", "remove", "unpack", "written_name"]
 
 MAX_BYTES = 4 << 30
 MAX_FILES = 200_000
@@ -52,17 +54,19 @@ def unpack(archive: Path, sha256: str, into: Path) -> None:
 
 def pin_files(root: Path) -> dict[str, str]:
     """Path below `root` -> SHA-256, for every file that is there; a link is pinned by its target's text."""
-    pins = {}
-    for path in sorted(root.rglob("*")):
-        if path.is_symlink() or path.is_file():
-            pins[path.relative_to(root).as_posix()] = _pin(path)
-    return pins
+    found = {path.relative_to(root).as_posix(): _pin(path) for path in sorted(root.rglob("*"))}
+    return {name: digest for name, digest in found.items() if digest is not None}
 
 
-def _pin(path: Path) -> str:
-    """The digest of a file, or of a link's target as it is spelled (`Path.readlink` would shorten it)."""
-    data = b"link " + os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
-    return hashlib.sha256(data).hexdigest()
+def _pin(path: Path) -> str | None:
+    """The digest of a plain file, or of a link's target as it is spelled (`Path.readlink` would shorten it).
+
+    None for anything else: a read of a FIFO would never end.
+    """
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(mode) else None
 
 
 def changed_files(root: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
@@ -82,7 +86,8 @@ class Watch:
     """The files below `root` as they are now: which of them were written to, replaced, removed or put there since.
 
     A file that was another one in between and reads as before is found as well: the kernel stamps every change of a
-    file or of its name with a time that no program can set back.
+    file or of its name with a time that no program can set back. A folder is found where it is another one, and where
+    its own name changed, but for one into which, or out of which, something was put since: then its time tells nothing.
     """
 
     def __init__(self, root: Path) -> None:
@@ -90,7 +95,7 @@ class Watch:
         self._seen = self._look()
 
     def changed(self, ignoring: Collection[str] = (), *, added: bool = True) -> tuple[str, ...]:
-        """Paths below the root that are not as they were, but for those in (or below) `ignoring`.
+        """Paths below the root that are not as they were, but for those in (or below) `ignoring`; a folder ends in '/'.
 
         Where `added` is False, what was put there does not count.
         """
@@ -99,33 +104,55 @@ class Watch:
         return tuple(
             written_name(name)
             for name in sorted(names)
-            if self._seen.get(name) != now.get(name)
+            if not _is_same(self._seen.get(name), now.get(name))
             and not any(name == each or name.startswith(f"{each}/") for each in ignoring)
         )
 
     def added(self) -> tuple[str, ...]:
-        """What was put there, byte code and caches left out."""
-        return tuple(written_name(name) for name in self._look() if name not in self._seen and not _is_cache(name))
+        """The files that were put there, byte code and caches left out."""
+        new = (name for name in self._look() if name not in self._seen and not name.endswith("/"))
+        return tuple(written_name(name) for name in new if not _is_cache(name))
 
     def accept(self) -> None:
         """From now on what is there is as it should be."""
         self._seen = self._look()
 
+    def accept_folders(self) -> None:
+        """From now on the folders that were there are as they should be, and what was put into them."""
+        self._seen |= {name: at for name, at in self._look().items() if name.endswith("/") and name in self._seen}
+
     def _look(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
         for folder, folders, files in os.walk(self._root):
-            for name in (*files, *(each for each in folders if Path(folder, each).is_symlink())):
+            for name in (*files, *folders):
                 path = Path(folder, name)
                 try:
                     status = path.lstat()
                 except OSError:  # gone since it was listed
                     continue
-                found[path.relative_to(self._root).as_posix()] = (status.st_ino, status.st_ctime_ns)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                named = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
+                found[named] = _Stamp(
+                    status.st_ino, status.st_ctime_ns, status.st_mtime_ns, 0 if is_folder else status.st_size, is_folder
+                )
         return found
 
 
-_Stamp = tuple[int, int]
-"""Inode, and when it or its content last changed, in nanoseconds."""
+class _Stamp(NamedTuple):
+    """Of a file or folder; times in nanoseconds, `changed_ns` the kernel's own."""
+
+    inode: int
+    changed_ns: int
+    modified_ns: int
+    size: int
+    is_folder: bool
+
+
+def _is_same(before: _Stamp | None, now: _Stamp | None) -> bool:
+    if before is None or now is None or not (before.is_folder and now.is_folder):
+        return before == now
+    return before.inode == now.inode and (before.changed_ns == now.changed_ns or before.modified_ns != now.modified_ns)
+
 
 _CACHES = frozenset({"__pycache__", ".pytest_cache"})
 
@@ -133,6 +160,14 @@ _CACHES = frozenset({"__pycache__", ".pytest_cache"})
 def written_name(name: str) -> str:
     """A file name as text that any record can hold, also where its bytes are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with all that is in it, or whatever else is there; a link is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _is_cache(name: str) -> bool:

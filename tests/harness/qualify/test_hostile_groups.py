@@ -1,11 +1,13 @@
 """Groups that lie: reports of somebody else, evidence rewritten later, a source that was another one in between."""
 
+import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from harness.source_files import Watch
+from harness.source_files import Watch, pin_files
 from orchestrate.qualify.group_file import Report
 from orchestrate.qualify.judgement import judge_groups
 from orchestrate.verdict import Verdict
@@ -38,6 +40,15 @@ TAMPERS = {
     "adds": "echo > {e}/groups/unit/junit.xml",
     "links": "ln -sf /etc/passwd {e}/packages.json",
     "plans": "mkdir -p {e}/groups/last; echo > {e}/groups/last/tests.jsonl",
+    "folders": "mkdir {e}/more",
+    "partial": "mkfifo {e}/node.json.partial",
+    "invents": 'echo \'{{"event": "cell-ended"}}\' >> {e}/node.jsonl',
+    "truncates": ": > {e}/node.jsonl",
+    "undone": "cp {e}/node.jsonl b; echo >> {e}/node.jsonl; cat b > {e}/node.jsonl",
+    "no-progress": "rm {e}/node.jsonl",
+    "progress-pipe": "rm {e}/node.jsonl; mkfifo {e}/node.jsonl",
+    "progress-folder": "rm {e}/node.jsonl; mkdir -p {e}/node.jsonl/a",
+    "progress-link": "mv {e}/node.jsonl b2; ln -s $PWD/b2 {e}/node.jsonl",
 }
 
 
@@ -59,6 +70,11 @@ def test_evidence_that_is_not_its_own_fails_a_group_that_rewrites_it(qualify, tm
     for name in TAMPERS:
         assert node.group(name)["status"] == "failed", name
         assert "evidence that was not its own" in node.group(name)["reason"]
+    events = [json.loads(line) for line in (evidence / "node.jsonl").read_text().splitlines()]
+    one_by_one = [(event, name) for name in ("unit", *TAMPERS, "last") for event in ("cell-started", "cell-ended")]
+    assert [(row["event"], row.get("cell")) for row in events] == [
+        ("node-started", None), *one_by_one, ("node-ended", None)
+    ]  # fmt: skip
 
 
 OWN = {
@@ -110,6 +126,28 @@ def test_a_report_that_is_too_large_is_not_read(qualify):
     assert node.group("vast")["reason"] == "its report r.xml is larger than 64 MiB"
 
 
+NO_FILES = {"pipe": "mkfifo {f}", "folder": "mkdir {f}", "vast": "truncate -s 1T {f}", "device": "ln -s /dev/zero {f}"}
+
+
+def test_what_is_no_file_any_more_is_changed_and_is_not_read(qualify):
+    files = {f"{name}.py": "" for name in NO_FILES}
+    node = qualify(
+        *({"name": name, "command": ["bash", "-c", f"rm {name}.py; {how.format(f=f'{name}.py')}"]}
+          for name, how in NO_FILES.items()),
+        files=files,
+    )  # fmt: skip
+    assert node.wait() == 1
+    assert node.result()["qualified"]["changed"] == sorted(files)
+
+
+def test_only_plain_files_and_links_are_pinned(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").write_text("")
+    assert sorted(pin_files(tmp_path)) == ["file", "link"]
+
+
 SWAPS = {
     "rewrites": "cp -p readme.txt b; echo other > readme.txt; cat b > readme.txt; touch -r b readme.txt",
     "renames": "mv readme.txt b; echo other > readme.txt; rm readme.txt; mv b readme.txt",
@@ -134,6 +172,37 @@ def test_a_watch_sees_what_was_changed_back(tmp_path, how):
     assert watch.changed() == ()
     subprocess.run(["bash", "-c", how], cwd=tmp_path, check=True)
     assert watch.changed(added=False) == ("readme.txt",)
+
+
+FOLDER_SWAPS = {
+    "copied": "cp -r t t2; mv t told; mv t2 t; touch t/more; mv t t2; mv told t",
+    "after-others": "mkdir b; mv t b/t; mv b/t t",
+    "replaced": "cp -r t t2; rm -r t; mv t2 t",
+}
+
+
+@pytest.mark.parametrize("how", FOLDER_SWAPS.values(), ids=FOLDER_SWAPS)
+def test_a_watch_sees_a_folder_that_was_put_aside_and_back(tmp_path, how):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/a.py").write_text("")
+    watch = Watch(tmp_path)
+    (tmp_path / "t/__pycache__").mkdir()
+    assert watch.changed(added=False) == ()
+    watch.accept_folders()
+    subprocess.run(["bash", "-c", how], cwd=tmp_path, check=True)
+    assert "t/" in watch.changed(added=False)
+
+
+def test_a_folder_that_was_swapped_and_put_back_fails_its_group_and_the_next(qualify):
+    node = qualify(
+        {"name": "adds", "command": ["touch", "t/more"]},
+        {"name": "swaps", "command": ["bash", "-c", "mv t b; mv b t"]},
+        {"name": "adds-again", "command": ["touch", "t/some"]},
+        files={"t/a.py": ""},
+    )
+    assert node.wait() == 1
+    assert [group["status"] for group in node.result()["cells"]] == ["complete", "failed", "failed"]
+    assert node.result()["qualified"]["changed"] == ["t/"]
 
 
 def test_what_a_group_leaves_beside_the_source_is_named(qualify):
