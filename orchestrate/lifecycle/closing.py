@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.receipts.canonical import canonical_bytes
 from orchestrate.receipts.statement import Stage
+from orchestrate.receipts.verify import verify_run
 from orchestrate.verdict import Verdict
 
 __all__ = ["Closing", "Narrator"]
@@ -310,7 +311,24 @@ class Closing:
             self.narrator.note(f"the closure could not be written: {error}")
         else:
             self.run.free_reserve()
+            closed = self._verified(closed)
         return closed
+
+    def _verified(self, closed: Closed) -> Closed:
+        """A pass whose receipts do not hold is none: a further closure says so, and what is wrong with them."""
+        if closed.decision.verdict is not Verdict.PASSED or (found := verify_run(self.run.path)).holds:
+            return closed
+        said = f"its receipts do not hold: {found.problems[0]}"
+        decision = replace(closed.decision, verdict=Verdict.INCOMPLETE, result=Verdict.INCOMPLETE, reason=said)
+        remedy = f"`orchestrate verify {self.run.run_id}` lists what is wrong; whoever ran meanwhile could write there"
+        closed = replace(closed, decision=decision, remedy=remedy)
+        try:
+            return write_closure(
+                closed, plan=self.plan, journal=self.journal, receipts=self.receipts, why=said, now=self.now()
+            )
+        except (OSError, OrchestrateError) as error:
+            self.narrator.note(f"the closure that says so could not be written: {error}")
+            return closed
 
     def _stage(self, stage: Stage) -> None:
         self._note("stage", stage=stage.value)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,26 @@ def test_a_commit_whose_groups_pass_is_qualified_and_verify_agrees(passed):
     plan = json.loads((run / "plan.json").read_text())
     assert plan["source"]["commit"] == plan["qualified"]["commit"] == found.commit
     assert plan["qualified"]["working_tree_differs"] is True
+
+
+@pytest.mark.parametrize(
+    ("attack", "problem"),
+    [
+        ("rm receipts/*.json", "there is no|chain has a gap"),
+        ("mv receipts elsewhere", "chain has a gap"),
+        ("echo {} > receipts/false.json", "false.json does not have the content"),
+        ("ln -s ../plan.json receipts/link.json", "a symbolic link"),
+        ("echo x >> payload/groups.json", "groups.json is not the file that the plan names"),
+        ("mv evidence/node.jsonl ../n && ln -s ../../n evidence/node.jsonl", "node.jsonl"),
+    ],
+)
+def test_a_pass_whose_receipts_do_not_hold_is_none(tmp_path, attack, problem):
+    group = f"  - {{name: a, command: [bash, -c, 'cd $ORCHESTRATE_RUN_DIR && {attack}'], report: exit-code}}\n"
+    code, answer, run = qualify(tmp_path, group, GOOD)
+    assert (code, answer["exit_code"], answer["verdict"]) == (4, 4, "incomplete")
+    assert re.search(f"its receipts do not hold: .*({problem})", answer["reason"])
+    found = verify_run(run)
+    assert (found.holds, found.verdict.label) == (False, "incomplete")
 
 
 def tampered(run, folder, name, change):
