@@ -52,7 +52,7 @@ def command(
       orchestrate review latest --kind hold --by ada --why "the clocks of node 3 were off" --sign-key ada.pem
       orchestrate review latest --kind audit --by second-eyes --why "monthly"
     """
-    chosen = ReviewKind(kind)
+    chosen, by = ReviewKind(kind), by.strip()
     if fails and chosen is not ReviewKind.REVIEW:
         raise UsageError(
             "--fails goes with --kind review", remedy="an audit finds out by itself; a hold needs no finding"
@@ -86,5 +86,6 @@ def command(
     }
     if as_json:
         say(json.dumps(answer, sort_keys=True))
-    say(f"{directory.run_id}: {answer['verdict']} ({answer['reason']})", err=as_json)
+    reason = f" ({answer['reason']})" if answer["reason"] else ""
+    say(f"{directory.run_id}: {answer['verdict']}{reason}", err=as_json)
     return int(answer["exit_code"])

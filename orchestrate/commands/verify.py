@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from orchestrate.clock import to_wire
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
 from orchestrate.commands.signing import required_keys, signature_options
 from orchestrate.errors import UsageError
+from orchestrate.receipts.reviews import WrittenReview
 from orchestrate.receipts.verify import Verification, verify_run
 
 __all__ = ["command"]
@@ -75,11 +77,12 @@ def _explain(found: Verification, *, to_stderr: bool) -> None:
     head = "HOLDS" if found.holds else "DOES NOT HOLD"
     say(click.style(f"receipts {head}", fg="green" if found.holds else "red", bold=True), err=to_stderr)
     verdict = found.verdict
-    said = verdict.label.upper() if found.closure_sha256 else f"{verdict.label.upper()} (there is no closure)"
-    say(click.style(f"verdict  {said}  {verdict.meaning}", fg=verdict.colour, bold=True), err=to_stderr)
+    said = f"{verdict.label.upper()} {'' if found.closure_sha256 else '(there is no closure)'}".strip()
+    line, colour = (found.meaning, "red") if found.doubt else (f"{said}  {found.meaning}", verdict.colour)
+    say(click.style(f"verdict  {_shown(line)}", fg=colour, bold=True), err=to_stderr)
     for name, value in (
         ("run", found.run_id),
-        ("cells", found.test_verdict.label),
+        ("cells", f"claimed {found.test_verdict}" if found.doubt else found.test_verdict.label),
         ("device", found.device),
         ("commit", found.commit),
         ("closure", found.closure_sha256),
@@ -87,6 +90,7 @@ def _explain(found: Verification, *, to_stderr: bool) -> None:
         say(f"{name:8} {_shown(value)}", err=to_stderr)
     for title, lines in (
         ("problems", found.problems),
+        ("reviews", tuple(map(_review, found.reviews))),
         ("what the receipts prove", found.proves),
         ("what they do not prove", found.does_not_prove),
     ):
@@ -94,6 +98,12 @@ def _explain(found: Verification, *, to_stderr: bool) -> None:
             say(f"\n{title}:", err=to_stderr)
         for line in lines:
             say(f"  - {_shown(line)}", err=to_stderr)
+
+
+def _review(said: WrittenReview) -> str:
+    review, counts = said.review, "counts" if said.counts else "does not count"
+    words = ", ".join(word for word in (said.finding, said.signature, counts) if word)
+    return f"{to_wire(said.at)} {review.kind} by {review.by} ({words}): {review.why}"
 
 
 def _shown(value: str | None) -> str:

@@ -18,7 +18,7 @@ from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.recording import ReceiptWriter
 from orchestrate.receipts.attempts import attempts_of
 from orchestrate.receipts.journal_chain import ATTEMPT_KIND
-from orchestrate.receipts.reviews import Review, measured_verdict, reviewed, reviews_in
+from orchestrate.receipts.reviews import Review, measured_verdict, own_reason, reviewed, reviews_in
 from orchestrate.receipts.statement import Receipt, Stage
 
 __all__ = ["Closed", "announce", "closure_facts_after", "missing_stages", "write_closure"]
@@ -102,7 +102,7 @@ def closure_facts_after(
         **before.facts,
         "verdict": verdict.label,
         "exit_code": verdict.exit_code,
-        "reason": told or f"{review.kind} by {review.by}: {review.why}",
+        "reason": told or own_reason(receipts.written),
         "receipts": _listed(receipts),
         "journal": {"records": len(journal.view.records), "head": journal.head},
         "supersedes": before.sha256,

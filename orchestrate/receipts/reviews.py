@@ -5,15 +5,30 @@ A review can take a pass away, never give one: what was not passed when it was c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from orchestrate.clock import to_wire
+from orchestrate.receipts.signing import SIGNATURES
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.verdict import Verdict
 
-__all__ = ["Review", "ReviewKind", "measured_verdict", "reviewed", "reviews_in"]
+__all__ = [
+    "Review",
+    "ReviewKind",
+    "WrittenReview",
+    "holders",
+    "measured_verdict",
+    "own_reason",
+    "review_of",
+    "reviewed",
+    "reviews_in",
+    "standing",
+    "written_reviews",
+]
 
 
 class ReviewKind(StrEnum):
@@ -39,14 +54,103 @@ class Review:
         return {**asdict(self), "kind": self.kind.value}
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenReview:
+    """A review of a run, in the closure that states it.
+
+    `counts` says that it is the newest word of whoever said it, of a run that could lose a pass by it. `signed` is
+    None where a signature lies beside it, and is not of a key that was to be checked.
+    """
+
+    review: Review
+    at: datetime
+    closure_sha256: str
+    counts: bool
+    signed: bool | None
+
+    @property
+    def finding(self) -> str:
+        """What an auditor or reviewer found, in a word; a hold and a release say it by their kind."""
+        if self.review.kind not in {ReviewKind.AUDIT, ReviewKind.REVIEW}:
+            return ""
+        return "holds" if self.review.holds else "fails"
+
+    @property
+    def signature(self) -> str:
+        """Whether it is signed, in words."""
+        return {True: "signed", False: "not signed", None: "signature not checked"}[self.signed]
+
+    def as_json(self) -> dict[str, Any]:
+        """An element of `reviews` in the answer of `verify --json`."""
+        return {
+            **self.review.as_facts(),
+            "at": to_wire(self.at),
+            "closure_sha256": self.closure_sha256,
+            "counts": self.counts,
+            "signed": self.signed,
+        }
+
+
 def reviews_in(receipts: Iterable[Receipt]) -> tuple[Review, ...]:
     """The reviews among the receipts, in order. A closure whose review is not one counts as a failing one."""
-    found = []
+    return tuple(review for receipt in receipts if (review := review_of(receipt)) is not None)
+
+
+def review_of(receipt: Receipt) -> Review | None:
+    """The review that a receipt states; None where it is no closure, or one without a review."""
+    facts = receipt.facts.get("review") if receipt.stage is Stage.CLOSURE else None
+    return None if facts is None else _parse(facts)
+
+
+def standing(reviews: Sequence[Review]) -> tuple[int, ...]:
+    """Which of the reviews still count: the newest word of each auditor or reviewer, and of each who held it."""
+    newest: dict[tuple[bool, str], int] = {}
+    for number, review in enumerate(reviews):
+        is_hold = review.kind in {ReviewKind.HOLD, ReviewKind.RELEASE}
+        newest[is_hold, review.by.strip()] = number
+    return tuple(newest.values())
+
+
+def holders(reviews: Sequence[Review]) -> tuple[str, ...]:
+    """Who holds the run, and has not released it."""
+    words = (reviews[number] for number in standing(reviews))
+    return tuple(review.by.strip() for review in words if review.kind is ReviewKind.HOLD)
+
+
+def written_reviews(
+    closures: Sequence[Receipt], files: Iterable[str], signed: Collection[str]
+) -> tuple[WrittenReview, ...]:
+    """Every review among the closures of a run, in order; `files` are those of the run directory.
+
+    `signed` are the closures whose signature was checked. Where the run did not pass by itself, no review counts.
+    """
+    written = [(closure, review) for closure in closures if (review := review_of(closure)) is not None]
+    passed = bool(closures) and measured_verdict(closures[-1].facts) is Verdict.PASSED
+    counting = standing([review for _, review in written]) if passed else ()
+    beside = {name.partition("/")[2].partition("-")[0] for name in files if name.startswith(f"{SIGNATURES}/")}
+    return tuple(
+        WrittenReview(
+            review=review,
+            at=closure.ended_at,
+            closure_sha256=closure.sha256,
+            counts=number in counting,
+            signed=True if closure.sha256 in signed else None if closure.sha256 in beside else False,
+        )
+        for number, (closure, review) in enumerate(written)
+    )
+
+
+def own_reason(receipts: Iterable[Receipt]) -> str:
+    """The reason of the run itself: of its newest closure whose reason is not that of a review."""
+    said, reviews = "", list[Review]()
     for receipt in receipts:
-        facts = receipt.facts.get("review") if receipt.stage is Stage.CLOSURE else None
-        if facts is not None:
-            found.append(_parse(facts))
-    return tuple(found)
+        review = review_of(receipt)
+        if review is not None:
+            reviews.append(review)
+        elif receipt.stage is Stage.CLOSURE and not reviewed(measured_verdict(receipt.facts), reviews)[1]:
+            reason = receipt.facts.get("reason")
+            said = reason if isinstance(reason, str) else ""
+    return said
 
 
 def reviewed(measured: Verdict, reviews: Sequence[Review]) -> tuple[Verdict, str]:
@@ -57,14 +161,11 @@ def reviewed(measured: Verdict, reviews: Sequence[Review]) -> tuple[Verdict, str
     """
     if measured is not Verdict.PASSED:
         return measured, ""
-    newest: dict[tuple[bool, str], Review] = {}
-    for review in reviews:
-        is_hold = review.kind in {ReviewKind.HOLD, ReviewKind.RELEASE}
-        newest[is_hold, review.by] = review
-    failing = [review for review in newest.values() if _fails(review)]
+    newest = [reviews[number] for number in standing(reviews)]
+    failing = [review for review in newest if _fails(review)]
     if failing:
         return Verdict.FAILED, f"the {failing[0].kind} by {failing[0].by} fails: {failing[0].why}"
-    held = [review for review in newest.values() if review.kind is ReviewKind.HOLD]
+    held = [review for review in newest if review.kind is ReviewKind.HOLD]
     if held:
         return Verdict.INCOMPLETE, f"held by {held[0].by}: {held[0].why}"
     return measured, ""

@@ -9,7 +9,7 @@ follows from the facts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,14 @@ from orchestrate.receipts.consistency import second_accounts, time_gaps
 from orchestrate.receipts.journal_match import journal_gaps
 from orchestrate.receipts.judgement import contradictions
 from orchestrate.receipts.record import RunRecord, load_record
-from orchestrate.receipts.reviews import measured_verdict, reviewed, reviews_in
+from orchestrate.receipts.reviews import (
+    WrittenReview,
+    measured_verdict,
+    review_of,
+    reviewed,
+    reviews_in,
+    written_reviews,
+)
 from orchestrate.receipts.signing import PublicKey, SignatureCheck, check_signatures
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.verdict import Verdict
@@ -39,7 +46,9 @@ class Verification:
 
     `holds` says that the receipts are whole and truly say `verdict`; it does not say that the run passed. `problems`
     is empty exactly when `holds`. `uncovered` are the files of the run directory that no digest binds. `commit`,
-    `device` and the verdicts are what the newest closure says (None, `unknown` and `incomplete` without one).
+    `device` and the verdicts are what the newest closure says (None, `unknown` and `incomplete` without one). `reviews`
+    are all that were said of it, in order, and `by_review` which one the verdict stands by, empty where it is the run's
+    own. `doubt` says why the verdict is no more than a claim of the files; empty where it can be relied on.
     """
 
     holds: bool
@@ -53,6 +62,16 @@ class Verification:
     does_not_prove: tuple[str, ...]
     problems: tuple[str, ...]
     uncovered: tuple[str, ...]
+    reviews: tuple[WrittenReview, ...] = ()
+    by_review: str = ""
+    doubt: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """One line for people: what the verdict means, by which review it stands, or that the files only claim it."""
+        if self.doubt:
+            return f"the files claim {self.verdict}, but {self.doubt}"
+        return self.by_review or self.verdict.meaning
 
     def as_json(self) -> dict[str, Any]:
         """The answer of `verify --json`."""
@@ -68,6 +87,8 @@ class Verification:
             "does_not_prove": list(self.does_not_prove),
             "problems": list(self.problems),
             "uncovered": list(self.uncovered),
+            "reviews": [each.as_json() for each in self.reviews],
+            "by_review": self.by_review or None,
         }
 
 
@@ -86,18 +107,21 @@ def verify_run(
         expect_closure: the SHA-256 that the newest closure must have, as noted when the run ended.
         expect_commit: the commit (full, or at least 7 hex digits) that must have run, with a clean tree.
         require_passed: the verdict must be `passed` as well.
-        require_signatures: the newest closure must be signed by each of these keys.
+        require_signatures: the newest closure must be signed by each of these keys. Which reviews are is told.
     """
     record = load_record(run_dir)
-    signatures = None
+    signatures, signed = None, set[str]()
     if require_signatures and record.closure is not None:
         signatures = check_signatures(run_dir, record.closure.sha256, require_signatures)
+        reviews = [closure.sha256 for closure in record.closures if review_of(closure) is not None]
+        signed = {each for each in reviews if check_signatures(run_dir, each, require_signatures).signed_by}
     return verify_record(
         record,
         expect_closure=expect_closure,
         expect_commit=expect_commit,
         require_passed=require_passed,
         signatures=signatures,
+        signed=signed,
     )
 
 
@@ -108,8 +132,12 @@ def verify_record(
     expect_commit: str | None = None,
     require_passed: bool = False,
     signatures: SignatureCheck | None = None,
+    signed: Collection[str] = (),
 ) -> Verification:
-    """`verify_run` on a record that was read already, and whose signatures were checked already where they matter."""
+    """`verify_run` on a record that was read already, and whose signatures were checked already where they matter.
+
+    `signed` are the closures with a review that were found to be signed.
+    """
     problems = list(record.problems)
     problems.extend(_identity(record))
     problems.extend(_order(record.receipts))
@@ -122,19 +150,23 @@ def verify_record(
         problems.extend(_closure(record, closed, before))
     closure = record.closure
     facts = closure.facts if closure else {}
+    by_review = ""
     if closure is None:
         problems.append("the run has no closure: it is incomplete")
     else:
-        measured = _before_reviews(record, closure, problems)
+        measured, by_review = _before_reviews(record, closure, problems)
         problems.extend(contradictions(measured, record.stages, record.cells))
         if measured.get("verdict") == Verdict.PASSED.label:
             problems.extend(second_accounts(record, closure))
         problems.extend(_device(record, facts))
         problems.extend(_journal_tail(record, closure))
+    doubt = "they do not fit together: nothing in them can be relied on" if problems and closure is not None else ""
     problems.extend(_expectations(record, expect_closure, expect_commit))
     verdict, tests = _verdict(facts.get("verdict")), _verdict(facts.get("test_verdict"))
     if signatures is not None:
         problems.extend(signatures.problems)
+    if problems and closure is not None:
+        doubt = doubt or "they are not what was asked for"
     if require_passed and verdict is not Verdict.PASSED:
         problems.append(f"the verdict is {verdict}, and passed is required")
     problems = list(dict.fromkeys(_one_line(problem) for problem in problems))
@@ -156,21 +188,27 @@ def verify_record(
         ),
         problems=tuple(problems),
         uncovered=uncovered,
+        reviews=written_reviews(record.closures, record.files, signed),
+        by_review=by_review,
+        doubt=doubt,
     )
 
 
-def _before_reviews(record: RunRecord, closure: Receipt, problems: list[str]) -> Mapping[str, Any]:
-    """The newest closure's facts as they would be without any review; what the reviews make of them is checked."""
+def _before_reviews(record: RunRecord, closure: Receipt, problems: list[str]) -> tuple[Mapping[str, Any], str]:
+    """The newest closure's facts as they would be without any review, and which one its verdict stands by.
+
+    What the reviews make of the facts is checked.
+    """
     reviews = reviews_in(record.receipts)
     if not reviews:
-        return closure.facts
+        return closure.facts, ""
     measured = measured_verdict(closure.facts)
-    verdict, _ = reviewed(measured, reviews)
+    verdict, told = reviewed(measured, reviews)
     if closure.facts.get("verdict") != verdict.label or closure.facts.get("exit_code") != verdict.exit_code:
         problems.append(
             f"with its {len(reviews)} reviews the verdict is {verdict}, not {closure.facts.get('verdict')!r}"
         )
-    return {**closure.facts, "verdict": measured.label, "exit_code": measured.exit_code}
+    return {**closure.facts, "verdict": measured.label, "exit_code": measured.exit_code}, told
 
 
 def _identity(record: RunRecord) -> list[str]:

@@ -12,6 +12,7 @@ from orchestrate.qualify.overview import GroupRow, group_row
 from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.receipts.judgement import census_gaps
 from orchestrate.receipts.record import RunRecord
+from orchestrate.receipts.reviews import own_reason, review_of
 from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.verify import Verification
 from orchestrate.report.admission import Account, ReleaseRow, account, release_rows
@@ -112,7 +113,6 @@ class View:
 def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
     """Arrange `record`, verified as `found`, for the page; `live` says that the run has a living owner."""
     stages = record.stages
-    facts = record.closure.facts if record.closure else {}
     teardown, census = stages.get(Stage.TEARDOWN, {}), stages.get(Stage.CENSUS, {})
     words = _node_words(record)
     looks = tuple(_look(look) for look in _objects(census.get("looks")))
@@ -125,7 +125,7 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
         headline=headline,
         tone=tone,
         meaning=meaning,
-        reason=_text(facts.get("reason")),
+        reason=_text(own_reason(record.receipts)),
         sentences=tuple(_sentences(record, found, gone, live=live)),
         line=time_line(_spans(record, words)),
         cells=tuple(_cell(cell, words.get(cell.key, {})) for cell in record.cells),
@@ -152,10 +152,10 @@ def _banner(record: RunRecord, found: Verification, *, live: bool) -> tuple[str,
     verdict = found.verdict
     if live and record.closure is None:
         return "running", Verdict.CANCELLED.label, "The run is still going on: this is what it has so far."
+    meaning = _text(f"{found.meaning[:1].upper()}{found.meaning[1:]}".rstrip(".")) + "."
     if found.holds or record.closure is None:
-        return verdict.label, verdict.label, f"{verdict.meaning[:1].upper()}{verdict.meaning[1:]}."
-    claim = f"The files claim {verdict}, but they do not fit together: nothing in them can be relied on."
-    return "does not hold", Verdict.FAILED.label, claim
+        return verdict.label, verdict.label, meaning
+    return "does not hold", Verdict.FAILED.label, meaning
 
 
 def _teardown(record: RunRecord, found: Verification) -> str:
@@ -197,7 +197,7 @@ def _sentences(record: RunRecord, found: Verification, teardown: str, *, live: b
 
 
 def _spans(record: RunRecord, words: Mapping[str, Mapping[str, Any]]) -> list[Span]:
-    newest = {receipt.stage: receipt for receipt in record.receipts}
+    newest = {receipt.stage: receipt for receipt in record.receipts if review_of(receipt) is None}
     spans = []
     for stage in Stage:
         receipt = newest.get(stage)

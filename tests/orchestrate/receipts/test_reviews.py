@@ -1,16 +1,22 @@
 import json
+import re
 import shutil
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrate.cli import cli
 from orchestrate.commands import review as command
 from orchestrate.errors import OrchestrateError, ReceiptError, RunIsLiveError, UsageError
 from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
-from orchestrate.receipts.reviews import Review, ReviewKind, reviewed
-from orchestrate.receipts.verify import verify_run
+from orchestrate.receipts.record import load_record
+from orchestrate.receipts.reviews import Review, ReviewKind, own_reason, reviewed
+from orchestrate.receipts.signing import public_key
+from orchestrate.receipts.verify import verify_record, verify_run
+from orchestrate.report.html import render_page
 from orchestrate.verdict import Verdict
 
 KINDS = st.builds(
@@ -67,6 +73,11 @@ class Reviewed:
         return done.return_value, json.loads(done.stdout)
 
 
+def page_of(run):
+    record = load_record(run)
+    return render_page(record, verify_record(record), made_at=datetime(2026, 1, 3, tzinfo=UTC))
+
+
 @pytest.fixture
 def passed(builder):
     return Reviewed(builder().build())
@@ -87,8 +98,15 @@ def test_a_hold_is_a_further_closure_and_the_first_one_stays(passed):
 
 def test_who_held_it_lets_it_go(passed):
     passed.say("--kind", "hold", "--by", "ada")
-    assert passed.say("--kind", "release", "--by", "bob")[0] == 4
-    assert passed.say("--kind", "release", "--by", "ada")[0] == 0
+    assert passed.say("--kind", "hold", "--by", "carol")[0] == 4
+    before = sorted((passed.run / "receipts").iterdir())
+    with pytest.raises(UsageError, match=r"bob does not hold .*: ada, carol does"):
+        passed.say("--kind", "release", "--by", "bob")
+    assert sorted((passed.run / "receipts").iterdir()) == before
+    assert passed.say("--kind", "release", "--by", "carol")[0] == 4
+    assert passed.say("--kind", "release", "--by", " ada ")[0] == 0
+    with pytest.raises(UsageError, match=r"ada does not hold .*: nobody does"):
+        passed.say("--kind", "release", "--by", "ada")
     assert verify_run(passed.run, require_passed=True).holds
 
 
@@ -156,3 +174,63 @@ def test_what_can_not_be_said_is_refused_before_anything_is_written(passed, argu
     with pytest.raises(UsageError):
         passed.say(*arguments)
     assert sorted((passed.run / "receipts").iterdir()) == before
+
+
+def test_verify_tells_every_review_and_which_one_the_verdict_stands_by(passed, capsys):
+    passed.say("--kind", "review", "--by", "carol", "--fails")
+    passed.say("--kind", "hold", "--by", "ada")
+    passed.say("--kind", "release", "--by", "ada")
+    assert cli.main(["verify", str(passed.run)], standalone_mode=False) == 0
+    told = capsys.readouterr().out
+    assert "verdict  FAILED  the review by carol fails: because" in told
+    assert "review by carol (fails, not signed, counts): because" in told
+    assert "hold by ada (not signed, does not count): because" in told
+    assert "release by ada (not signed, counts): because" in told
+    assert cli.main(["verify", str(passed.run), "--json"], standalone_mode=False) == 0
+    tree = json.loads(capsys.readouterr().out)
+    said = [(each["by"], each["kind"], each["holds"], each["counts"], each["signed"]) for each in tree["reviews"]]
+    assert said == [
+        ("carol", "review", False, True, False),
+        ("ada", "hold", True, False, False),
+        ("ada", "release", True, True, False),
+    ]
+    assert all(each["at"].endswith("Z") and each["why"] == "because" for each in tree["reviews"])
+    assert tree["by_review"] == "the review by carol fails: because"
+
+
+def test_a_held_run_is_said_to_be_held(passed, capsys):
+    passed.say("--kind", "hold", "--by", "ada")
+    cli.main(["verify", str(passed.run)], standalone_mode=False)
+    assert "verdict  INCOMPLETE  held by ada: because" in capsys.readouterr().out
+
+
+def test_which_review_is_signed_is_told_where_it_is_known(passed, tmp_path, write_key):
+    keys = [write_key(tmp_path / name)[0] for name in ("ada.pem", "bob.pem")]
+    passed.say("--kind", "audit", "--by", "ada", "--sign-key", str(keys[0]))
+    passed.say("--kind", "audit", "--by", "bob")
+    assert [each.signed for each in verify_run(passed.run).reviews] == [None, False]
+    required = [[public_key(key)] for key in keys]
+    assert [each.signed for each in verify_run(passed.run, require_signatures=required[0]).reviews] == [True, False]
+    assert [each.signed for each in verify_run(passed.run, require_signatures=required[1]).reviews] == [None, False]
+
+
+def test_the_page_lists_every_review_and_keeps_what_the_run_said_of_itself(builder):
+    run = builder(failed_cells={"cal-grpo-tiny|tiny-hybrid|L4|tp1|cp4": "failed"}).build()
+    before = page_of(run)
+    Reviewed(run).say("--kind", "hold", "--by", "ada", "--why", "clocks of node 3")
+    Reviewed(run).say("--kind", "release", "--by", "ada", "--why", "clocks are right")
+    after = page_of(run)
+    for said in ("clocks of node 3", "clocks are right"):
+        assert said in after
+    reason = re.search("<strong>Reason:</strong> .*</p>", before).group()
+    assert reason in after
+    took = re.search("took <strong>.*</strong>", before).group()
+    assert took in after
+
+
+def test_the_reason_of_a_run_is_its_own_where_a_review_does_not_decide(passed):
+    own = passed.say("--kind", "audit", "--by", "eyes")[1]["reason"]
+    passed.say("--kind", "hold", "--by", "ada")
+    assert passed.say("--kind", "release", "--by", "ada")[1]["reason"] == own
+    record = load_record(passed.run)
+    assert own == record.closures[0].facts["reason"] == own_reason(record.receipts)

@@ -56,12 +56,29 @@ def test_a_damaged_run_exits_one_and_says_why(builder, verify):
     assert "plan.json is missing" in result.stdout
 
 
+def test_the_verdict_of_what_does_not_hold_is_only_a_claim(builder, verify):
+    run_dir = builder().build()
+    asked = verify(run_dir, "--commit", "1" * 40).stdout
+    assert "verdict  the files claim passed, but they are not what was asked for\n" in asked
+    rows = next((run_dir / "evidence").rglob("rows.jsonl"))
+    rows.write_bytes(rows.read_bytes() + b"{}\n")
+    told = verify(run_dir).stdout
+    assert "verdict  the files claim passed, but they do not fit together: nothing in them can be relied on\n" in told
+    assert "every check passed" not in told
+    assert "cells    claimed passed" in told
+
+
+def test_that_a_pass_is_required_makes_no_claim_of_a_true_failure(builder, verify):
+    run_dir = builder("failed", failed_cells={builder().keys[0]: "failed"}).build()
+    assert "verdict  FAILED  a cell or check failed" in verify(run_dir, "--require-passed").stdout
+
+
 def test_json_is_exactly_one_object_on_standard_output(builder, verify):
     result = verify(builder().build(), "--json")
     said = json.loads(result.stdout)
     assert set(said) == {
         "holds", "run_id", "verdict", "test_verdict", "closure_sha256", "device", "commit", "proves",
-        "does_not_prove", "problems", "uncovered",
+        "does_not_prove", "problems", "uncovered", "reviews", "by_review",
     }  # fmt: skip
     assert said["holds"] is True
     assert "PASSED" in result.stderr
