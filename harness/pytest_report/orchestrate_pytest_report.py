@@ -3,6 +3,9 @@
 It is put on the path alone, by its folder, and asks pytest for nothing but its hooks: the tests that it reports on may
 be of any repository and run under any pytest from 7 on. The file is named by ORCHESTRATE_PYTEST_REPORT; without that it
 does nothing. Lines are appended whole, so that a killed run leaves what it reported.
+
+A process that runs pytest several times reports each run. What such a process starts, and a pytest within a test of it,
+is no test of the group.
 """
 
 from __future__ import annotations
@@ -61,6 +64,10 @@ class Report:
         """The run ended by itself, with this status."""
         self._write("finish", exit_status=int(exitstatus))
 
+    def close(self) -> None:
+        """Nothing more is told."""
+        os.close(self._fd)
+
     def _write(self, kind: str, **fields: Any) -> None:
         line = json.dumps({"schema": SCHEMA, "session": self._session, "kind": kind, **fields})
         os.write(self._fd, line.encode("utf-8", "backslashreplace") + b"\n")
@@ -69,8 +76,26 @@ class Report:
 def pytest_configure(config: Any) -> None:
     """Report, where a file is named, and only from the process that decides: a worker of xdist reports to it."""
     path = os.environ.pop("ORCHESTRATE_PYTEST_REPORT", None)  # a pytest that a test starts is no test of the group
-    if path and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Report(path), "orchestrate-report")
+    if path:
+        _FILES[os.getpid()] = path
+    path = _FILES.get(os.getpid())  # none in a process that was forked
+    if path and not _RUNNING and not hasattr(config, "workerinput"):
+        _RUNNING[config] = report = Report(path)
+        config.pluginmanager.register(report, "orchestrate-report")
+
+
+def pytest_unconfigure(config: Any) -> None:
+    """The next pytest of this process is none within this one."""
+    report = _RUNNING.pop(config, None)
+    if report is not None:
+        report.close()
+
+
+_FILES: dict[int, str] = {}
+"""Process id -> the report that its runs of pytest are told in."""
+
+_RUNNING: dict[Any, Report] = {}
+"""The run that reports now, by its configuration: pytest keeps no other place from one run to the next."""
 
 
 def _skip_reason(longrepr: Any) -> str:

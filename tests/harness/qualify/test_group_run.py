@@ -134,7 +134,7 @@ def test_the_end_of_the_lifeline_ends_everything(qualify, alive, eventually, tmp
 
 
 TESTS = """
-import pytest
+import os, pytest
 
 def test_good():
     pass
@@ -161,7 +161,32 @@ def test_nested(tmp_path):
     import subprocess, sys
     (tmp_path / "test_inner.py").write_text("def test_inner(): assert False")
     subprocess.run([sys.executable, "-m", "pytest", "-q", str(tmp_path)])
+    pytest.main(["-q", "-p", "no:cacheprovider", str(tmp_path)])
+    if os.fork() == 0:
+        os._exit(pytest.main(["-q", "-p", "no:cacheprovider", str(tmp_path)]))
+    os.wait()
 """
+
+TWICE = """
+import os, pytest, sys
+first = pytest.main(["-q", "-p", "no:cacheprovider", "good.py"])
+pytest.main(["-q", "-p", "no:cacheprovider", "bad.py"])
+if os.fork() == 0:
+    os._exit(pytest.main(["-q", "-p", "no:cacheprovider", "bad.py"]))
+os.wait()
+sys.exit(first)
+"""
+
+
+def test_each_pytest_of_one_process_is_reported(qualify):
+    node = qualify(
+        {"name": "unit", "command": [PY, "-c", TWICE], "report": "pytest"},
+        files={"good.py": "def test_good(): pass", "bad.py": "def test_bad(): assert False"},
+    )
+    assert node.wait() == 0
+    rows = node.test_rows("unit")
+    assert len({row["session"] for row in rows}) == 2
+    assert [row["exit_status"] for row in rows if row["kind"] == "finish"] == [0, 1]
 
 
 def test_the_plugin_reports_each_test_of_a_group_and_of_no_pytest_that_a_test_starts(qualify):
