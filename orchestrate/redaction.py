@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SECRET", "without_secrets", "without_secrets_in"]
+__all__ = ["SECRET", "holds_secret", "without_secrets", "without_secrets_in"]
 
 SECRET = "<secret>"  # noqa: S105 - what stands in place of one
 
@@ -33,6 +33,19 @@ _USER_INFO = re.compile(
 )
 
 
+_SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|SIGN_?KEY|CREDENTIAL", re.IGNORECASE)
+_NO_SECRET = re.compile(r"[/~.]|https?://[^@]*\Z")
+_MIN_LENGTH, _SURELY_LENGTH = 8, 20
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Whether a variable holds a secret, by its name; harness/concealing.py has the same rule.
+
+    Paths, addresses and plain words are none: `TOKENIZERS_PARALLELISM` is `false`.
+    """
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.match(value) and any(map(_is_secret, value.splitlines()))
+
+
 def without_secrets(text: str) -> str:
     """`text` with `<secret>` in place of whatever looks like a credential."""
     text = _WHOLE.sub(SECRET, text)
@@ -51,3 +64,8 @@ def without_secrets_in(value: Any) -> Any:
             return [without_secrets_in(item) for item in value]
         case _:
             return value
+
+
+def _is_secret(line: str) -> bool:
+    mixed = any(each.isdigit() for each in line) and any(each.isalpha() for each in line)
+    return len(line) >= _SURELY_LENGTH or (len(line) >= _MIN_LENGTH and mixed)

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrate.cells.documents import Place, parse_yaml
 from orchestrate.errors import UsageError
+from orchestrate.redaction import holds_secret
 
 __all__ = ["GROUPS_SCHEMA", "CommandGroup", "Qualification", "Report", "parse_qualification"]
 
@@ -177,6 +178,11 @@ def _environment(place: Place) -> dict[str, str]:
             raise value.error(f"{name!r} can not be set for a group")
         if not isinstance(value.value, str):
             raise value.error("must be a text: quote it")
+        if holds_secret(name, value.value):
+            raise value.error(
+                "holds a secret by its name, and what is in this file is in receipts too: leave it out and set it in "
+                "the node's environment, which groups inherit"
+            )
         env[name] = _for_process(value.value, value)
     return env
 

@@ -2,8 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.concealing import secret_values
 from orchestrate.errors import UsageError
 from orchestrate.qualify.group_file import Report, parse_qualification
+from orchestrate.redaction import holds_secret
 
 GOOD = b"""
 schema: orchestrate.qualification/1
@@ -54,6 +56,11 @@ def test_a_file_of_groups_is_read_as_it_is_written():
         (b"WORD: apple", b"WORD: 1", "must be a text"),
         (b"WORD: apple", b"ORCHESTRATE_TOKEN: x", "can not be set"),
         (b"WORD: apple", b"PYTEST_PLUGINS: x", "can not be set"),
+        (
+            b"WORD: apple",
+            b"MY_API_TOKEN: a1b2c3d4",
+            "env.MY_API_TOKEN: holds a secret .*the node's",
+        ),
         (b"device: cpu", b"device: tpu", "must be cpu or h200"),
         (b"junit: out/j.xml", b"junit: ../j.xml", "below the source"),
         (b"junit: out/j.xml", b"timeout: 5m", "must name `junit`"),
@@ -105,3 +112,24 @@ def test_a_group_can_not_need_gpus_that_are_not_asked_for(device, gpus, why):
     text = f"schema: orchestrate.qualification/1\nname: a\ndevice: {device}\ngroups:\n"
     with pytest.raises(UsageError, match=why):
         parse_qualification(f"{text}  - {{name: b, command: 'true', gpus: {gpus}}}\n".encode(), "q.yaml")
+
+
+NAMES = ("A_TOKEN", "db_password", "OPENAI_API_KEY", "TOKENIZERS_PARALLELISM", "WORD")
+VALUES = (
+    "",
+    "false",
+    "4096",
+    "gpt2",
+    "a1b2c3d4",
+    "p" * 20,
+    "/run/token-1",
+    "https://a.example",
+    "https://a:b1@c.example",
+    "a\nb2b2b2b2",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", VALUES)
+def test_the_file_may_not_hold_exactly_what_the_node_would_conceal(name, value):
+    assert holds_secret(name, value) is bool(secret_values({name: value}))
