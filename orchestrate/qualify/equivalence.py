@@ -225,7 +225,8 @@ def _tokens(data: bytes) -> list[tuple[int, str]] | None:
 
 
 def _is_python(path: str, file: SourceFile) -> bool:
-    return file.kind in {"file", "executable"} and path.endswith((".py", ".pyw"))
+    named = path.endswith((".py", ".pyw")) or b"python" in _interpreter(file.data)
+    return named and file.kind in {"file", "executable"}
 
 
 def _is_test(path: str) -> bool:
@@ -257,8 +258,7 @@ def _is_module_of(path: str, modules: Collection[str]) -> bool:
 
 
 def _interpreter(data: bytes) -> bytes:
-    line = data.partition(b"\n")[0].rstrip()
-    return line if line.startswith(b"#!") else b""
+    return data.partition(b"\n")[0].rstrip() if data.startswith(b"#!") else b""
 
 
 def _is_doc(path: str) -> bool:

@@ -87,6 +87,14 @@ def test_a_file_of_the_tests_that_the_program_reaches_is_no_test(program, path):
     assert answer({**files, path: "1"}, {**files, path: "2"}) is not Answer.SUPPORTS
 
 
+def test_a_script_without_an_ending_is_a_part_of_the_program():
+    script = {"bin/tool": "#!/usr/bin/env python3\neval('1')\n"}
+    assert answer(script, {**script, "pkg/code.py": REMARKED}) is Answer.CAN_NOT_TELL
+    plain = {"bin/tool": "#!/usr/bin/env python3\nx = 1\n"}
+    assert answer(plain, {"bin/tool": plain["bin/tool"] + "# a remark"}) is Answer.SUPPORTS
+    assert answer(plain, {"bin/tool": "#!/bin/sh\nx = 1\n"}) is Answer.DOES_NOT
+
+
 def test_another_interpreter_line_is_another_program():
     old, new = "#!/usr/bin/python3\nx = 1\n", "#!/usr/bin/env other\nx = 1\n"
     assert answer({"x.py": old}, {"x.py": new}) is Answer.DOES_NOT
@@ -128,6 +136,7 @@ def test_an_identity_call_may_go_where_nobody_uses_its_name():
     "more",
     [
         {"pkg/b.py": "import pkg.a\npkg.a.cast(int, 1)"}, {"pkg/b.py": "import pkg.a as q\ngetattr(q, 'cast')"},
+        {"bin/tool": "#!/usr/bin/env python3\nimport pkg.a\npkg.a.cast(int, 1)"},
         {"pkg/b.py": "import typing\ntyping.cast = lambda t, x: 5"}, {"typing.py": "cast = print"},
         {"tests/test_a.py": "def test(monkeypatch): monkeypatch.setattr('typing.cast', print)"},
         {"tests/test_a.py": "def test(monkeypatch): monkeypatch.setattr(pkg.a, 'cast', print)"},
