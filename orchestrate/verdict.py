@@ -6,10 +6,9 @@ what a result means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 
-__all__ = ["USAGE_EXIT_CODE", "Verdict", "worst"]
+__all__ = ["USAGE_EXIT_CODE", "Verdict"]
 
 USAGE_EXIT_CODE = 2
 """click's own exit code: the command line is wrong."""
@@ -87,9 +86,3 @@ class Verdict(Enum):
 
     def __str__(self) -> str:
         return self.label
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that stands for several; no verdict at all is `incomplete`, never a pass."""
-    order = list(Verdict)
-    return max(verdicts, key=order.index, default=Verdict.INCOMPLETE)

@@ -277,6 +277,7 @@ class Closing:
                 unconfirmed=(*remaining, *unknown),
                 problems=self._problems,
                 told=collected.told,
+                judged=None if collected.groups is None else collected.groups.verdict,
             )
         )
         refused = refused_case(self.journal.view)

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrate.errors import ReceiptError
 from orchestrate.lifecycle.divergence import first_divergence
 from orchestrate.lifecycle.journal import JournalView
+from orchestrate.lifecycle.outcome import BY_STATUS, Cause
 from orchestrate.lifecycle.plan import Plan
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.lifecycle.source import changed_files
@@ -21,6 +22,7 @@ from orchestrate.receipts.group_evidence import Groups
 from orchestrate.receipts.judgement import node_source_digest
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.statement import Subject
+from orchestrate.verdict import Verdict
 
 __all__ = ["CellWord", "Collected", "collect_evidence", "node_words"]
 
@@ -67,11 +69,15 @@ class Collected:
         return gaps or (() if self.cells else ("no cell was expected",))
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def told(self) -> tuple[Cause, ...]:
         """Why what is not complete is not: a group's own report knows more than the node, which knows more of cells."""
         if self.groups is not None:
-            return tuple(f"{cell.key}: {cell.missing[0]}" for cell in self.cells if not cell.complete)
-        return tuple(f"{word.key}: {word.reason}" for word in self.words if word.reason)
+            return tuple(Cause(verdict, said) for verdict, said in self.groups.causes)
+        return tuple(
+            Cause(BY_STATUS.get(word.status, Verdict.INCOMPLETE), f"{word.key}: {word.reason}")
+            for word in self.words
+            if word.reason
+        )
 
     def as_facts(self, problem: str | None) -> dict[str, Any]:
         """The facts of the collect receipt."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from orchestrate.verdict import Verdict
 
-__all__ = ["Decision", "Ended", "Ending", "Known", "decide"]
+__all__ = ["BY_STATUS", "Cause", "Decision", "Ended", "Ending", "Known", "decide"]
 
 
 class Ended(StrEnum):
@@ -41,14 +41,23 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why one cell or group is not complete: the verdict that this is, and the words, which name it."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What `decide` looks at.
 
     `cancelled` says, in words, who stopped the run or who was lost, at whatever stage (None: nobody).
-    `ran` says that a payload was started. `statuses` are the node's words on its cells, `told` its reasons for those
-    that are not complete, `gaps` what keeps the evidence
-    from being complete, `changed` the source files that changed during the run, `missing` the stages without a
-    receipt, `unconfirmed` what may still exist (or could not be looked for), `problems` what went wrong while closing.
+    `ran` says that a payload was started. `statuses` are the node's words on its cells, `told` why those that are not
+    complete are not, in order, `judged` what the groups' own evidence amounts to (None where cells ran). `gaps` is
+    what keeps the evidence from being complete, `changed` the source files that changed during the run, `missing` the
+    stages without a receipt, `unconfirmed` what may still exist (or could not be looked for), `problems` what went
+    wrong while closing.
     """
 
     ending: Ending
@@ -60,7 +69,8 @@ class Known:
     missing: Sequence[str]
     unconfirmed: Sequence[str]
     problems: Sequence[str]
-    told: Sequence[str] = ()
+    told: Sequence[Cause] = ()
+    judged: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +99,14 @@ def decide(known: Known) -> Decision:
 
 
 _BY_EXIT_CODE = {
+    0: Verdict.PASSED,
     1: Verdict.FAILED,
     3: Verdict.HUNG,
     4: Verdict.INCOMPLETE,
     5: Verdict.INFRASTRUCTURE,
 }
-_BY_STATUS = {"infrastructure": Verdict.INFRASTRUCTURE, "hung": Verdict.HUNG, "failed": Verdict.FAILED}
+BY_STATUS = {"infrastructure": Verdict.INFRASTRUCTURE, "hung": Verdict.HUNG, "failed": Verdict.FAILED}
+"""The node's words on a cell that are verdicts, the worst first; every other one but `complete` is `incomplete`."""
 
 
 def _tests(known: Known) -> tuple[Verdict, str]:
@@ -110,16 +122,29 @@ def _tests(known: Known) -> tuple[Verdict, str]:
 def _cells(known: Known) -> tuple[Verdict, str]:
     ending = known.ending
     if ending.ended is Ended.BY_ITSELF and ending.fault is None:
-        if ending.exit_code == 0 and not known.gaps and set(known.statuses) <= {"complete"}:
-            return Verdict.PASSED, "every expected cell is complete"
+        verdict = _by_itself(known)
+        if verdict is Verdict.PASSED:
+            return verdict, "every expected cell is complete"
+        cause = _first_cause(known, verdict)
         if ending.exit_code == 0:
-            return Verdict.INCOMPLETE, (known.gaps or ["a cell did not end as complete"])[0]
-        by_code = _BY_EXIT_CODE.get(ending.exit_code or -1, Verdict.INFRASTRUCTURE)
-        return by_code, f"the node's exit code is {ending.exit_code}{_first_cause(known)}"
-    worst = next((verdict for status, verdict in _BY_STATUS.items() if status in known.statuses), None)
+            return verdict, cause or "a cell did not end as complete"
+        return verdict, f"the node's exit code is {ending.exit_code}{f': {cause}' if cause else ''}"
+    worst = next((verdict for status, verdict in BY_STATUS.items() if status in known.statuses), None)
     if ending.fault is not None:
         return worst or Verdict.INFRASTRUCTURE, ending.fault
     return worst or Verdict.INCOMPLETE, f"the cells were cut short ({ending.ended})"
+
+
+def _by_itself(known: Known) -> Verdict:
+    """By the node's exit code; where groups ran and the node had no fault of its own, their evidence decides."""
+    code = known.ending.exit_code
+    by_code = Verdict.INFRASTRUCTURE if code is None else _BY_EXIT_CODE.get(code, Verdict.INFRASTRUCTURE)
+    judged = known.judged or Verdict.PASSED
+    if judged is not Verdict.PASSED and by_code is not Verdict.INFRASTRUCTURE:
+        return judged
+    if by_code is Verdict.PASSED and (known.gaps or not set(known.statuses) <= {"complete"}):
+        return Verdict.INCOMPLETE
+    return by_code
 
 
 def _result(known: Known, tests: Verdict, why: str) -> tuple[Verdict, str]:
@@ -141,7 +166,7 @@ def _result(known: Known, tests: Verdict, why: str) -> tuple[Verdict, str]:
             return (Verdict.INFRASTRUCTURE if ending.fault is not None else tests), why
 
 
-def _first_cause(known: Known) -> str:
-    """What the node itself said went wrong; where it said nothing, what is missing from the evidence."""
-    causes = [*known.told, *known.gaps]
-    return f": {causes[0]}" if causes else ""
+def _first_cause(known: Known, verdict: Verdict) -> str:
+    """Of the first that is to blame for the verdict; where nobody says so, of the first, or what is missing."""
+    of_verdict = (cause.reason for cause in known.told if cause.verdict is verdict)
+    return next(of_verdict, "") or next(iter([*(cause.reason for cause in known.told), *known.gaps]), "")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrate.qualify.group_file import Report
 from orchestrate.qualify.test_counts import TestCounts, from_junit, from_pytest_report
-from orchestrate.verdict import Verdict, worst
+from orchestrate.verdict import Verdict
 
 __all__ = ["GroupJudgement", "judge_groups", "verdict_of"]
 
 NODE_SCHEMA = "harness.node/1"
+NO_PYTEST = "pytest is not installed there (No module named pytest)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +31,32 @@ class GroupJudgement:
 def judge_groups(
     expected: Sequence[tuple[str, Report]], node: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> tuple[GroupJudgement, ...]:
-    """Each expected group, in order; `node` is the content of node.json, `files` the reports by their path beside it.
+    """Each expected group, in order; `node` is the content of node.json.
 
+    `files` are packages.json, which names what the node's Python has, and the reports, by their paths beside node.json.
     A group that the node says nothing of is `incomplete`, and so is one whose report is not whole.
     """
     records = _records(node)
     return tuple(_judge(name, report, records.get(name), files) for name, report in expected)
 
 
-def verdict_of(judgements: Sequence[GroupJudgement]) -> Verdict:
-    """The worst one; a qualification without a group is `incomplete`."""
-    return worst(judgement.verdict for judgement in judgements)
+def verdict_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The one of groups that decides, in the node's own order; a qualification without a group is `incomplete`.
+
+    A group that failed decides over one that is incomplete, which is often so for its sake.
+    """
+    found = set(verdicts)
+    return next((verdict for verdict in _DECIDING if verdict in found), Verdict.INCOMPLETE)
 
 
+_DECIDING = (
+    Verdict.INFRASTRUCTURE,
+    Verdict.HUNG,
+    Verdict.FAILED,
+    Verdict.CANCELLED,
+    Verdict.INCOMPLETE,
+    Verdict.PASSED,
+)
 _BY_STATUS = {
     "failed": Verdict.FAILED,
     "hung": Verdict.HUNG,
@@ -69,6 +84,8 @@ def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: M
         missing = f"{first.test} could not be collected: {_last_line(first.reason)}"
         return GroupJudgement(name, Verdict.INCOMPLETE, missing, counts, record)
     if verdict is not None:  # the node read the report too: what it calls failed did
+        if counts.gaps == (NO_PYTEST,) and verdict is Verdict.INCOMPLETE and type(record.get("exit_code")) is int:
+            said = f"it exited with {record['exit_code']}: {NO_PYTEST}"
         first_bad = f"; first: {counts.bad[0].test}: {_last_line(counts.bad[0].reason)}" if counts.bad else ""
         return GroupJudgement(name, verdict, f"{said}{first_bad}", counts, record)
     return _passed_by_report(name, counts, record)
@@ -99,12 +116,24 @@ def _why_none_passed(counts: TestCounts) -> str:
 def _counts(name: str, report: Report, files: Mapping[str, bytes]) -> TestCounts | None:
     match report:
         case Report.PYTEST:
-            return from_pytest_report(files.get(f"groups/{name}/tests.jsonl", b""))
+            rows = files.get(f"groups/{name}/tests.jsonl", b"")
+            if not rows and _lacks_pytest(files.get("packages.json", b"")):
+                return TestCounts(gaps=(NO_PYTEST,))
+            return from_pytest_report(rows)
         case Report.JUNIT:
             data = files.get(f"groups/{name}/junit.xml")
             return TestCounts(gaps=("it wrote no JUnit report",)) if data is None else from_junit(data)
         case Report.EXIT_CODE:
             return None
+
+
+def _lacks_pytest(packages: bytes) -> bool:
+    """Whether packages.json, which may be a stranger's, is there and does not have pytest."""
+    try:
+        listed = json.loads(packages)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(listed, dict) and "pytest" not in map(str.lower, listed)
 
 
 def _records(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

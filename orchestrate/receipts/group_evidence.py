@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrate.errors import ReceiptError
 from orchestrate.qualify.group_file import Report
-from orchestrate.qualify.judgement import GroupJudgement, judge_groups
+from orchestrate.qualify.judgement import GroupJudgement, judge_groups, verdict_of
 from orchestrate.receipts.canonical import parse_strict
 from orchestrate.receipts.completeness import CellJudgement
 from orchestrate.verdict import Verdict
@@ -20,10 +20,30 @@ MAX_REPORT_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The judged groups, and what is wrong with the source that they ran on (nothing where it was the planned one)."""
+    """The judged groups, and what is wrong with the source that they ran on (nothing where it was the planned one).
+
+    `changed` says that the node saw that source change.
+    """
 
     judgements: tuple[GroupJudgement, ...]
     source_gaps: tuple[str, ...]
+    changed: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the groups amount to together."""
+        return verdict_of([*(judgement.verdict for judgement in self.judgements), *self._of_source])
+
+    @property
+    def causes(self) -> tuple[tuple[Verdict, str], ...]:
+        """Each verdict that keeps the whole from passing, with why; what is to be said of the source comes last."""
+        open_groups = [each for each in self.judgements if each.verdict is not Verdict.PASSED]
+        told = [(each.verdict, f"{each.name}: {each.verdict}: {each.reason}") for each in open_groups]
+        return (*told, *((self._of_source[0], gap) for gap in self.source_gaps))
+
+    @property
+    def _of_source(self) -> tuple[Verdict, ...]:
+        return (Verdict.FAILED if self.changed else Verdict.INCOMPLETE,) if self.source_gaps else ()
 
     def as_cells(self) -> tuple[CellJudgement, ...]:
         """Each group as a cell: complete only if it passed, on exactly the planned source."""
@@ -59,9 +79,14 @@ def expected_groups(plan: Mapping[str, Any]) -> tuple[tuple[str, Report], ...]:
 def read_groups(plan: Mapping[str, Any], node: Mapping[str, Any], read: Callable[[str], bytes | None]) -> Groups:
     """Judge the groups of a plan. `read` gives an evidence file by its path below the evidence, None for none."""
     expected = expected_groups(plan)
-    names = [f"groups/{name}/{file}" for name, _ in expected for file in ("tests.jsonl", "junit.xml")]
+    names = ["packages.json"]
+    names += [f"groups/{name}/{file}" for name, _ in expected for file in ("tests.jsonl", "junit.xml")]
     files = {name: data for name in names if (data := read(name)) is not None}
-    return Groups(judge_groups(expected, node, files), tuple(_source_gaps(plan, node, read("sources.json"))))
+    return Groups(
+        judge_groups(expected, node, files),
+        tuple(_source_gaps(plan, node, read("sources.json"))),
+        changed=bool(_object(node.get("qualified")).get("changed")),
+    )
 
 
 def _source_gaps(plan: Mapping[str, Any], node: Mapping[str, Any], sources: bytes | None) -> list[str]:

@@ -121,7 +121,7 @@ def _teardown_contradictions(verdict: Verdict, stages: Stages) -> list[str]:
 def _missing_grounds(verdict: Verdict, closure: Facts, stages: Stages, cells: Sequence[CellJudgement]) -> list[str]:
     """A verdict other than passed must have its ground in the facts too: a wrong alarm is not the truth either."""
     run = stages.get(Stage.RUN, {})
-    statuses = _statuses(run) | _statuses(stages.get(Stage.COLLECT, {}))
+    statuses = _statuses(run) | _statuses(stages.get(Stage.COLLECT, {})) | {str(cell.outcome) for cell in cells}
     gaps = reasons_not_passed(stages, cells)
     match verdict:
         case Verdict.FAILED:

@@ -131,6 +131,16 @@ def test_a_failed_test_that_is_edited_away_is_counted_again(tmp_path):
     assert found.holds, found.problems
 
 
+def test_a_failed_test_decides_though_the_command_and_so_the_node_exits_with_0(tmp_path):
+    command = "[bash, -c, 'python -m pytest -q -p no:cacheprovider t; exit 0']"
+    groups = f"  - {{name: early, command: 'true', report: exit-code}}\n  - {{name: unit, command: {command}}}\n"
+    code, answer, run = qualify(tmp_path, groups, "def test_c(): assert 1 == 2\n")
+    assert (code, answer["verdict"]) == (1, "failed")
+    assert answer["reason"].startswith("unit: failed: its report has 1 failures, though it exited with 0")
+    found = verify_run(run)
+    assert found.holds, found.problems
+
+
 def test_a_missing_import_is_incomplete_and_named_and_what_needs_it_does_not_run(tmp_path):
     code, answer, run = qualify(tmp_path, UNIT + SHELL, "import no_such_module_here\n")
     assert (code, answer["verdict"]) == (4, "incomplete")

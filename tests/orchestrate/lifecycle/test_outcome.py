@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrate.lifecycle.outcome import Ended, Ending, Known, decide
+from orchestrate.lifecycle.outcome import Cause, Ended, Ending, Known, decide
 from orchestrate.verdict import Verdict
 
 GOOD = Ending(Ended.BY_ITSELF, exit_code=0)
@@ -52,6 +52,49 @@ def test_who_died_decides_the_verdict(ending, changes, verdict, tests):
     assert (decision.verdict.label, decision.test_verdict.label) == (verdict, tests)
 
 
+def exited(code):
+    return Ending(Ended.BY_ITSELF, exit_code=code)
+
+
+@pytest.mark.parametrize(
+    ("code", "judged", "verdict"),
+    [
+        (0, "passed", "passed"), (0, "failed", "failed"), (0, "incomplete", "incomplete"), (0, "hung", "hung"),
+        (1, "incomplete", "incomplete"), (1, "passed", "failed"), (1, "infrastructure", "infrastructure"),
+        (3, "incomplete", "incomplete"), (4, "failed", "failed"), (4, "passed", "incomplete"),
+        (5, "incomplete", "infrastructure"), (137, "failed", "infrastructure"),
+    ],
+)  # fmt: skip
+def test_the_reports_of_groups_decide_where_the_node_ended_well_enough_to_have_them(code, judged, verdict):
+    gaps = [] if judged == "passed" else ["unit: x"]
+    decision = decide(known(exited(code), judged=Verdict.from_label(judged), gaps=gaps))
+    assert (decision.verdict.label, decision.test_verdict.label) == (verdict, verdict)
+
+
+CAUSES = (
+    Cause(Verdict.FAILED, "a: it exited with 1"),
+    Cause(Verdict.INFRASTRUCTURE, "b: it was killed"),
+    Cause(Verdict.INFRASTRUCTURE, "c: so was it"),
+    Cause(Verdict.INCOMPLETE, "d: no test was collected"),
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "reason"),
+    [
+        (5, {"told": CAUSES}, "the node's exit code is 5: b: it was killed"),
+        (4, {"told": CAUSES}, "the node's exit code is 4: d: no test was collected"),
+        (3, {"told": CAUSES}, "the node's exit code is 3: a: it exited with 1"),
+        (5, {"gaps": ["a: no rows"]}, "the node's exit code is 5: a: no rows"),
+        (5, {}, "the node's exit code is 5"),
+        (0, {"judged": Verdict.FAILED, "told": CAUSES, "gaps": ["d: x"]}, "a: it exited with 1"),
+        (0, {"judged": Verdict.INCOMPLETE, "told": CAUSES, "gaps": ["a: x"]}, "d: no test was collected"),
+    ],
+)
+def test_the_reason_is_that_of_the_first_whose_verdict_is_the_runs(code, changes, reason):
+    assert decide(known(exited(code), **changes)).reason == reason
+
+
 endings = st.builds(
     Ending,
     st.sampled_from(Ended),
@@ -70,6 +113,7 @@ things = st.builds(
     missing=st.lists(st.just("census"), max_size=1),
     unconfirmed=st.lists(st.just("process 7"), max_size=1),
     problems=st.lists(st.just("trouble"), max_size=1),
+    judged=st.none() | st.sampled_from([Verdict.PASSED, Verdict.FAILED, Verdict.INCOMPLETE]),
 )
 
 
@@ -78,7 +122,7 @@ def test_only_a_run_without_any_blemish_passes(facts):
     blemish = (
         facts.ending.ended is not Ended.BY_ITSELF or facts.ending.exit_code != 0 or facts.ending.fault
         or facts.cancelled or not facts.ran or set(facts.statuses) - {"complete"} or facts.gaps or facts.changed
-        or facts.missing or facts.unconfirmed or facts.problems
+        or facts.missing or facts.unconfirmed or facts.problems or facts.judged not in {None, Verdict.PASSED}
     )  # fmt: skip
     assert (decide(facts).verdict is Verdict.PASSED) == (not blemish)
 

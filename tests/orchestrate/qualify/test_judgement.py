@@ -31,10 +31,15 @@ def report(*tests, status=0, extra=(), collected=None):
 AWAY = {"kind": "deselected", "test": "b"}
 
 
-def judged(status="complete", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", **record):
+def judged(
+    status="complete", tests=None, kind=Report.PYTEST, exit_code=0, started="2026-01-01T00:00:00Z", packages=None,
+    **record,
+):  # fmt: skip
     row = {"key": "unit", "status": status, "reason": "so", "exit_code": exit_code, "started_at": started, **record}
     data = {"schema": "harness.node/1", "payload": "groups", "cells": [row]}
     files = {} if tests is None else {"groups/unit/tests.jsonl": tests}
+    if packages is not None:
+        files["packages.json"] = json.dumps(packages).encode()
     (found,) = judge_groups([("unit", kind)], data, files)
     return found
 
@@ -81,10 +86,40 @@ def test_a_module_that_can_not_be_imported_is_incomplete_and_named():
     assert "No module named 'triton'" in found.reason
 
 
+LACKS = "pytest is not installed there (No module named pytest)"
+
+
+@pytest.mark.parametrize("packages", [{}, {"numpy": "2", "pytest-cov": "1"}])
+def test_a_pytest_that_is_not_installed_is_named(packages):
+    found = judged("unsettled", exit_code=1, packages=packages)
+    assert (found.verdict, found.reason) == (Verdict.INCOMPLETE, f"it exited with 1: {LACKS}")
+    assert judged(packages=packages).reason == LACKS
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        judged("unsettled", exit_code=1, packages={"Pytest": "8"}),
+        judged("unsettled", exit_code=1, packages=[]),
+        judged("unsettled", exit_code=1),
+        judged("unsettled", report(status=5), exit_code=5, packages={}),
+        judged("unsettled", exit_code=None, packages={}),
+        judged("hung", packages={}),
+    ],
+)
+def test_nothing_else_is_laid_on_a_missing_pytest(found):
+    assert found.reason == "so"
+
+
+def test_what_failed_decides_over_what_could_not_run_for_its_sake():
+    assert verdict_of([Verdict.PASSED, Verdict.INCOMPLETE, Verdict.FAILED]) is Verdict.FAILED
+    assert verdict_of([Verdict.INCOMPLETE, Verdict.PASSED]) is Verdict.INCOMPLETE
+
+
 @pytest.mark.parametrize("node", [{}, {"schema": "harness.node/1", "cells": []}, {"schema": "x", "payload": "groups"}])
 def test_a_group_that_nobody_speaks_of_is_incomplete(node):
     found = judge_groups([("unit", Report.PYTEST)], node, {})
-    assert verdict_of(found) is Verdict.INCOMPLETE
+    assert found[0].verdict is Verdict.INCOMPLETE
 
 
 def test_nothing_is_not_a_pass():
