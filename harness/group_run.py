@@ -40,7 +40,7 @@ PYTEST_REPORT = Path(__file__).parent / "pytest_report"
 """The folder, and by `orchestrate_pytest_report` the name, of the plugin that reports on tests."""
 
 MAX_OUTPUT_BYTES = 256 << 20
-"""A group that writes more to its standard output and error is ended."""
+"""A group that writes more to its standard output and error is ended, and fails."""
 
 MAX_REPORT_BYTES = 64 << 20
 """The largest report on tests that is read."""
@@ -195,6 +195,9 @@ class GroupRun:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch, (folder / "output.log").open("wb") as log:
             ended = self._watch(group, folder, log, family, requests, Path(scratch))
             retired = family.retire(grace_s=0.0 if requests.reason else _GRACE_S, kill_s=_KILL_S)
+            if _is_too_much(log) and ended.status in {CellStatus.COMPLETE, CellStatus.FAILED}:
+                said = f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB of output"
+                ended = replace(ended, status=CellStatus.FAILED, reason=said, by_node=True)
             foreign = _keep_own(folder, log, group)
         ended = self._by_report(group, folder, ended)
         if retired.left:
@@ -269,14 +272,13 @@ class GroupRun:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
                 return _Ended(CellStatus.CANCELLED, f"the node was stopped: {requests.reason}")
-            too_much = os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES
+            too_much = _is_too_much(log)
             if too_much or time.monotonic() >= deadline:
                 family.retire([process.pid], grace_s=_GRACE_S, kill_s=_KILL_S)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
                 if too_much:
-                    said = f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB of output"
-                    return _Ended(CellStatus.FAILED, said, by_node=True)
+                    return _Ended(CellStatus.FAILED, "it was ended")
                 return _Ended(CellStatus.HUNG, f"it did not end within its {group.timeout_s:g}s")
             requests.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
         return _ended(process.returncode)
@@ -399,6 +401,10 @@ class GroupRun:
         return self._job.evidence / "groups" / group.name
 
 
+def _is_too_much(log: BinaryIO) -> bool:
+    return os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES
+
+
 def _keep_own(folder: Path, log: BinaryIO, group: Group) -> tuple[str, ...]:
     """Leave in the folder of a group its log and its report alone, as plain files of a bounded size.
 
@@ -411,7 +417,7 @@ def _keep_own(folder: Path, log: BinaryIO, group: Group) -> tuple[str, ...]:
             if os.path.lexists(path):
                 remove(path)
             path.mkdir(parents=True)
-    if os.fstat(log.fileno()).st_size > MAX_OUTPUT_BYTES:
+    if _is_too_much(log):
         os.ftruncate(log.fileno(), MAX_OUTPUT_BYTES)
     bounds = {"output.log": MAX_OUTPUT_BYTES, **({"tests.jsonl": MAX_REPORT_BYTES} if group.report == "pytest" else {})}
     for path in sorted(folder.iterdir()):

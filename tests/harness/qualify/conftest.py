@@ -14,12 +14,19 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
+BOUNDED = """import sys
+from harness import group_run, qualify
+group_run.MAX_OUTPUT_BYTES = {}
+sys.exit(qualify.main(sys.argv[1:]))
+"""
+
+
 class Qualified:
     """A node that runs command groups over a source of the test's, in a process of its own."""
 
     def __init__(
         self, directory, groups, files, *, lifeline_fd=None, device="cpu", archive_sha256=None, python=sys.executable,
-        environ=None,
+        environ=None, max_output_bytes=None,
     ):  # fmt: skip
         self.directory = directory
         self.evidence = directory / "evidence"
@@ -40,7 +47,8 @@ class Qualified:
             "groups": [{"timeout_s": 60, "report": "exit-code", **group} for group in groups],
         }
         (directory / "groups.json").write_text(json.dumps(plan))
-        command = [python, "-m", "harness", "qualify", "--plan", directory / "groups.json"]
+        start = ["-m", "harness", "qualify"] if max_output_bytes is None else ["-c", BOUNDED.format(max_output_bytes)]
+        command = [python, *start, "--plan", directory / "groups.json"]
         command += ["--archive", archive, "--source", self.source, "--evidence", self.evidence]
         command += [] if lifeline_fd is None else ["--lifeline-fd", str(lifeline_fd)]
         self.log = directory / "node.log"

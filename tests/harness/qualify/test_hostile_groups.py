@@ -110,12 +110,23 @@ def test_a_group_leaves_its_log_and_its_report_in_its_evidence_and_nothing_else(
 
 
 def test_a_group_that_writes_without_end_is_ended_and_its_log_bounded(qualify):
-    node = qualify({"name": "loud", "command": ["bash", "-c", "head -c 300M /dev/zero; exec sleep 600"]})
+    loud = "head -c 3M /dev/zero"
+    groups = {
+        "endless": f"{loud}; exec sleep 600",
+        "quick": loud,
+        "quick-and-failed": f"{loud}; exit 3",
+        "after-its-end": f"(trap '' TERM; sleep 0.5; {loud}; exec sleep 600) &",
+    }
+    node = qualify(
+        *({"name": name, "command": ["bash", "-c", command]} for name, command in groups.items()),
+        {"name": "just-enough", "command": ["head", "-c", "2M", "/dev/zero"]},
+        max_output_bytes=2 << 20,
+    )
     assert node.wait() == 1
-    assert node.group("loud")["reason"] == "it wrote more than 256 MiB of output"
-    log = node.evidence / "groups/loud/output.log"
-    assert log.stat().st_size == 256 << 20
-    log.unlink()
+    said = ("failed", "it wrote more than 2 MiB of output")
+    assert [(node.group(name)["status"], node.group(name)["reason"]) for name in groups] == [said] * len(groups)
+    assert {(node.evidence / f"groups/{name}/output.log").stat().st_size for name in groups} == {2 << 20}
+    assert node.group("just-enough")["status"] == "complete"
 
 
 def test_a_report_that_is_too_large_is_not_read(qualify):
