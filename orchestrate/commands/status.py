@@ -28,7 +28,7 @@ def command(run: str | None, limit: int | None, runs_dir: Path, *, as_json: bool
     """Show the runs, newest first; or one run with its stages, cells and what to do next.
 
     A run is `live` (its owner lives), `closed`, `open` (its owner is gone before that: `orchestrate audit --reap`
-    closes it) or `damaged`.
+    closes it), `damaged`, or `misnamed`: a copy, or a run that was renamed, which counts as no run.
 
     \b
     Example:
@@ -121,6 +121,7 @@ def _print_one(head: RunHead, story: dict[str, Any]) -> None:
         RunState.OPEN: f"orchestrate audit --reap --run {head.run.run_id}",
         RunState.CLOSED: f"orchestrate verify {head.run.run_id}",
         RunState.DAMAGED: f"orchestrate audit --run {head.run.run_id}",
+        RunState.MISNAMED: f"orchestrate verify {head.run.path}",
     }[head.state]
     click.echo(f"next      {step}")
 

@@ -81,6 +81,8 @@ def plan_audit(
         unknown.extend(untold)
         ours, strange = _by_token(head.run, held.pop(head.run.run_id, []))
         findings.extend(filter(wanted.wants, (_about_stranger(each, now) for each in strange)))
+        if head.state is RunState.MISNAMED and head.stage != "closure":
+            unknown.append(f"{head.run.path}: {head.problem}")
         finding = _about_run(head, ours, seen, now)
         if finding is not None and wanted.wants(finding):
             findings.append(finding)
@@ -150,6 +152,8 @@ def _about_run(head: RunHead, held: tuple[Held, ...], seen: tuple[str, ...], now
             action, because = Action.CLOSE, f"its owner is gone (stage {head.stage}) and it was never closed"
         case RunState.DAMAGED:
             action, because = Action.CLOSE, head.problem
+        case RunState.MISNAMED:
+            return None
         case RunState.CLOSED:
             if not held and not seen and head.verdict != "teardown-unconfirmed":
                 return None

@@ -116,6 +116,7 @@ def announce(closure: Receipt, *, plan: Plan, journal: Journal) -> None:
     shown = ("verdict", "test_verdict", "reason", "device", "cells", "gpu_hours_actual", "cost_usd", "teardown")
     journal.append(
         "closure",
+        run_id=plan.run_id,
         closure_sha256=closure.sha256,
         cell_set=plan.tree["cell_set"],
         created_at=plan.tree["created_at"],

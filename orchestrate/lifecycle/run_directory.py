@@ -7,6 +7,7 @@ a name that begins with a dot and renamed. Whether a run has a living owner is a
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import shutil
@@ -208,7 +209,7 @@ def prepare_run(
 def find_run(runs_dir: Path, run: str) -> RunDirectory:
     """The run that `run` names: its id, an unambiguous beginning of it, `latest`, or the path of its directory.
 
-    Raises `RunNotFoundError` otherwise.
+    Raises `RunNotFoundError` otherwise, and where the plan in the directory of that name is another run's.
     """
     as_path = Path(run)
     if len(as_path.parts) > 1 and (as_path / "plan.json").is_file():
@@ -218,10 +219,16 @@ def find_run(runs_dir: Path, run: str) -> RunDirectory:
     except OSError:
         names = []
     if run == "latest" and names:
-        return RunDirectory(runs_dir / names[-1])
+        runs = (RunDirectory(runs_dir / name) for name in reversed(names))
+        return next((each for each in runs if _planned_id(each) == each.run_id), RunDirectory(runs_dir / names[-1]))
     matching = [name for name in names if name == run] or [name for name in names if run and name.startswith(run)]
     if len(matching) == 1:
-        return RunDirectory(runs_dir / matching[0])
+        found = RunDirectory(runs_dir / matching[0])
+        if (planned := _planned_id(found)) != found.run_id:
+            raise RunNotFoundError(
+                f"{found.path} is the run {planned} under another name", remedy="name it by its path, or rename it"
+            )
+        return found
     known = f"{len(matching)} runs begin with that" if matching else "there is no such run"
     raise RunNotFoundError(f"run {run!r}: {known} in the runs directory", remedy="`orchestrate status` lists the runs")
 
@@ -240,6 +247,15 @@ def _fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _planned_id(run: RunDirectory) -> str:
+    """The run id in the plan; that of the directory where the plan says none that can be read."""
+    try:
+        plan = json.loads(run.plan.read_bytes())
+    except (OSError, ValueError):
+        return run.run_id
+    return str(plan.get("run_id", run.run_id)) if isinstance(plan, dict) else run.run_id
 
 
 def _refused(runs_dir: Path, error: OSError) -> RunsDirError:

@@ -25,12 +25,16 @@ _CLOSING_S = 60.0
 
 
 class RunState(StrEnum):
-    """Where a run is: its owner lives, it is closed, its owner is gone before that, or its journal is damaged."""
+    """Where a run is: its owner lives, it is closed, its owner is gone before that, or its journal is damaged.
+
+    A copy, or a run that was renamed, is `misnamed`: its plan says another run id than its folder's name.
+    """
 
     LIVE = "live"
     CLOSED = "closed"
     OPEN = "open"
     DAMAGED = "damaged"
+    MISNAMED = "misnamed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,9 @@ def _age_s(path: Path) -> float:
 
 def _closed(run: RunDirectory, closure: JournalRecord) -> RunHead:
     facts = closure.facts
+    if facts.get("run_id", run.run_id) != run.run_id:
+        problem = f"it is the closed run {facts['run_id']} under another name"
+        return _unclosed(run, RunState.MISNAMED, "closure", problem, {})
     return RunHead(
         run=run,
         state=RunState.CLOSED,
@@ -177,6 +184,8 @@ def _unclosed(run: RunDirectory, state: RunState, stage: str, problem: str, fact
         tree = read_plan(run).tree
     except OrchestrateError as error:
         tree, problem = {}, problem or error.cause
+    if state is RunState.OPEN and tree.get("run_id", run.run_id) != run.run_id:
+        state, problem = RunState.MISNAMED, f"it is the run {tree['run_id']} under another name, and was never closed"
     return RunHead(
         run=run,
         state=state,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +16,9 @@ from orchestrate.errors import RunsDirError
 from orchestrate.lifecycle.audit import apply, plan_audit
 from orchestrate.lifecycle.findings import Action, Filter
 from orchestrate.lifecycle.journal import Journal, is_chained
+from orchestrate.lifecycle.plan import PLAN_SCHEMA
 from orchestrate.lifecycle.run_directory import BEING_MADE, RunDirectory, RunLock
+from orchestrate.lifecycle.runs import RunState, list_runs
 from orchestrate.render.text import cloud_label_value, label_value
 
 NOW = datetime(2026, 11, 30, 18, tzinfo=UTC)
@@ -94,7 +98,8 @@ def run(tmp_path):
         for number in range(5):
             journal.append("note", text=f"note {number}")
         if closed is not None:
-            journal.append("closure", verdict=closed, owner="ada@ws", created_at=PAST, cell_set="smoke")
+            facts = {"verdict": closed, "owner": "ada@ws", "created_at": PAST, "cell_set": "smoke", "run_id": run_id}
+            journal.append("closure", **facts)
         journal.close()
         return directory
 
@@ -357,6 +362,25 @@ class TestWithRunDirectories:
         assert not is_chained(directory.journal)
         directory.journal.write_bytes(b"".join(lines[1:]))
         assert not is_chained(directory.journal)
+
+
+def test_a_copy_is_no_run_and_what_an_open_one_may_own_is_not_told_from_it(plan, run):
+    closed, open_run = run("r1", closed="teardown-unconfirmed"), run("r2")
+    for directory, name in ((closed, "copy"), (open_run, "other")):
+        plan_json = {"schema": PLAN_SCHEMA, "run_id": directory.run_id}
+        directory.plan.write_text(json.dumps(plan_json))
+        shutil.copytree(directory.path, directory.path.with_name(name))
+    heads = {head.run.run_id: (head.state, head.verdict) for head in list_runs(closed.path.parent)}
+    assert heads == {
+        "r1": (RunState.CLOSED, "teardown-unconfirmed"),
+        "r2": (RunState.OPEN, None),
+        "copy": (RunState.MISNAMED, None),
+        "other": (RunState.MISNAMED, None),
+    }
+    found = plan(local_runs=True)
+    assert actions(found) == {"r1": Action.LOOK_AGAIN, "r2": Action.CLOSE}
+    (unknown,) = found.unknown
+    assert "other: it is the run r2 under another name" in unknown
 
 
 def test_whether_a_named_run_is_known_anywhere_is_told(plan, provider, run):

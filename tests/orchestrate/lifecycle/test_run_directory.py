@@ -1,6 +1,7 @@
 """Run directories: whole or not there, locked by the kernel, found by name."""
 
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -99,4 +100,16 @@ def test_a_run_is_found_by_name_beginning_latest_and_path(tmp_path):
     assert find_run(tmp_path / "none", str(tmp_path / "r20260101-000000-aaaaaa")).run_id.endswith("aaaaaa")
     for name in ("r2026", "", "nothing", ".making-r20990101-000000-cccccc"):
         with pytest.raises(RunNotFoundError):
+            find_run(tmp_path, name)
+
+
+def test_a_copy_under_another_name_is_found_by_its_path_alone(tmp_path):
+    run, lock = make(tmp_path)
+    lock.release()
+    run.plan.write_text(f'{{"run_id": "{run.run_id}"}}')
+    shutil.copytree(run.path, tmp_path / "rcopy")
+    assert find_run(tmp_path, "latest").path == run.path
+    assert find_run(tmp_path, str(tmp_path / "rcopy")).path == tmp_path / "rcopy"
+    for name in ("rcopy", "rc"):
+        with pytest.raises(RunNotFoundError, match=f"is the run {run.run_id} under another name"):
             find_run(tmp_path, name)
