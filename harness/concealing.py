@@ -10,9 +10,10 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
-__all__ = ["conceal", "secret_values"]
+__all__ = ["Secrets", "secret_values"]
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|SIGN_?KEY|CREDENTIAL", re.IGNORECASE)
 _NO_SECRET = re.compile(r"[/~.]|https?://[^@]*\Z")
@@ -35,34 +36,57 @@ def secret_values(env: Mapping[str, str]) -> dict[bytes, str]:
     return values
 
 
-def conceal(folder: Path, values: Mapping[bytes, str]) -> tuple[str, ...]:
-    """Put `<NAME>` in place of each value in the files of `folder`; the names of those that were there.
+class Secrets:
+    """The secret values of an environment, and which of them were met."""
 
-    Raises:
-        OSError: a file can not be read or written.
-    """
-    if not values:
-        return ()
-    longest_first = sorted(values, key=len, reverse=True)
-    pattern = re.compile(b"|".join(map(re.escape, longest_first)))
-    found: set[str] = set()
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._names = secret_values(env)
+        self._found: set[str] = set()
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
 
-    def instead(match: re.Match[bytes]) -> bytes:
-        found.add(values[match.group()])
-        return f"<{values[match.group()]}>".encode()
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The names of those that were taken out of something."""
+        return tuple(sorted(self._found))
 
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        with path.open("rb") as file:
-            if not any(pattern.search(line) for line in file):
+    def conceal(self, folder: Path) -> None:
+        """Put `(NAME)` in place of each value in the files of `folder`: what is XML or JSON stays such.
+
+        Raises:
+            OSError: a file can not be read or written.
+        """
+        if self._pattern is None:
+            return
+        for path in sorted(folder.rglob("*")):
+            if path.is_symlink() or not path.is_file():
                 continue
-            file.seek(0)
-            beside = path.with_name(f".{secrets.token_hex(8)}")
-            with beside.open("wb") as clean:
-                clean.writelines(pattern.sub(instead, line) for line in file)
-            beside.replace(path)
-    return tuple(sorted(found))
+            with path.open("rb") as file:
+                if not any(self._pattern.search(line) for line in file):
+                    continue
+                file.seek(0)
+                beside = path.with_name(f".{secrets.token_hex(8)}")
+                with beside.open("wb") as clean:
+                    clean.writelines(self._pattern.sub(self._instead, line) for line in file)
+                beside.replace(path)
+
+    def without(self, value: Any) -> Any:
+        """The same for every text in a JSON tree; names of members stay."""
+        match value:
+            case str() if self._pattern is not None:
+                data = value.encode("utf-8", "surrogateescape")
+                return self._pattern.sub(self._instead, data).decode("utf-8", "surrogateescape")
+            case Mapping():
+                return {name: self.without(item) for name, item in value.items()}
+            case list() | tuple():
+                return [self.without(item) for item in value]
+            case _:
+                return value
+
+    def _instead(self, match: re.Match[bytes]) -> bytes:
+        name = self._names[match.group()]
+        self._found.add(name)
+        return f"({re.sub(r'[^A-Za-z0-9_]', '_', name)})".encode()
 
 
 def _is_secret(line: str) -> bool:

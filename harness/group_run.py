@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.concealing import conceal, secret_values
+from harness.concealing import Secrets
 from harness.documents import write_json
 from harness.evidence import utc_now
 from harness.family import Family
@@ -223,17 +223,21 @@ class GroupRun:
             said = f"its own evidence is not its log and its report as plain files: {', '.join(foreign[:5])}"
             ended = replace(ended, status=CellStatus.FAILED, reason=said)
         added = self._source.added()
-        concealed = conceal(folder, secret_values({**self._env, **group.env}))
+        secrets = Secrets({**self._env, **group.env})
+        secrets.conceal(folder)
+        told = {
+            "retired": {"outlived": list(retired.outlived), "killed": retired.killed, "left": list(retired.left)},
+            "gpus_busy_after": NOT_APPLICABLE if self._job.device == "cpu" else list(busy),
+            "added": {"count": len(added), "first": list(added[:_ADDED_SHOWN])},
+        }
         self._record(
             group,
-            ended,
+            replace(ended, reason=secrets.without(ended.reason)),
             started_at=started_at,
             wall_s=time.monotonic() - began,
-            family=family.as_facts(),
-            retired={"outlived": list(retired.outlived), "killed": retired.killed, "left": list(retired.left)},
-            gpus_busy_after=NOT_APPLICABLE if self._job.device == "cpu" else list(busy),
-            concealed=concealed,
-            added={"count": len(added), "first": list(added[:_ADDED_SHOWN])},
+            family=secrets.without(family.as_facts()),
+            **secrets.without(told),
+            concealed=secrets.found,
         )
         self._kept.accept()
 

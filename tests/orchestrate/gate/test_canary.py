@@ -71,7 +71,7 @@ def test_nothing_that_a_gate_leaves_holds_a_planted_secret(github, monkeypatch):
     (run,) = (path for path in github.runs.iterdir() if path.name.startswith("r"))
     log = (run / "evidence/groups/prints/output.log").read_text()
     assert "in process arguments: 0" in log
-    assert "HF_TOKEN <HF_TOKEN>" in log
+    assert "HF_TOKEN (HF_TOKEN)" in log
     assert json.loads((run / "evidence/node.json").read_text())["cells"][1]["concealed"] == [
         "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "HF_TOKEN",
     ]  # fmt: skip
