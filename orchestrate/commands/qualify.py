@@ -24,6 +24,7 @@ from orchestrate.lifecycle.launching import Launch
 from orchestrate.lifecycle.payload import GroupsPayload
 from orchestrate.lifecycle.source_archive import archive_commit
 from orchestrate.qualify.group_file import Qualification, parse_qualification
+from orchestrate.qualify.overview import first_files
 from orchestrate.render.kubernetes import claim_and_folder
 from orchestrate.render.qualification import QualificationFiles
 from orchestrate.report.console import ConsoleProgress
@@ -101,6 +102,9 @@ def command(
         archive = archive_commit(repo, commit, tar, os.environ, head=head, base=base)
         qualification = _qualification(archive.path, name)
         runs = GroupsPayload(qualification, archive)
+        if archive.left_out:
+            files = first_files(archive.left_out, len(archive.left_out))
+            progress.note(f"the archive of the commit leaves out what no group will see: {files}")
         deadline_s = _default_deadline_s(backend, qualification, given) if deadline is None else deadline
         settings = settings_of(backend, given, Needs.of_groups(qualification), deadline_s)
         places = places_of(backend, given)

@@ -5,7 +5,7 @@ The node's record is a stranger's: every member may be missing or of another typ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from orchestrate.qualify.judgement import GroupJudgement
 from orchestrate.qualify.test_counts import Named, TestCounts
 from orchestrate.verdict import Verdict
 
-__all__ = ["GroupRow", "by_reason", "group_row"]
+__all__ = ["GroupRow", "beside_source", "by_reason", "first_files", "group_row"]
 
+_FILES_SHOWN = 5
 _NO_COUNTS = TestCounts()
 
 
@@ -24,8 +25,8 @@ class GroupRow:
 
     `has_tests` is False where its exit code is its report; then all of `counts` are empty. Of its process family,
     `tracked` were seen, `outlived` its command and were ended, `left` are those that could not be. `on_gpus` of it were
-    on GPUs; `others_on_gpus` were too, by pids (in a container perhaps the host's) that are none of its own. None is
-    not known.
+    on GPUs; `others_on_gpus` were too, by pids (in a container perhaps the host's) that are none of its own. `beside`
+    are the first of the `beside_count` files that lay beside the source after it. None is not known.
     """
 
     name: str
@@ -41,6 +42,8 @@ class GroupRow:
     left: tuple[str, ...]
     on_gpus: int | None = None
     others_on_gpus: int | None = None
+    beside: tuple[str, ...] = ()
+    beside_count: int = 0
 
     @property
     def family(self) -> str:
@@ -60,6 +63,7 @@ def group_row(judgement: GroupJudgement) -> GroupRow:
     record = judgement.record
     family, retired = _object(record.get("family")), _object(record.get("retired"))
     on_gpus = _own_and_others(_object(family.get("gpu_processes")))
+    beside_count, beside = beside_source(record)
     return GroupRow(
         name=judgement.name,
         verdict=judgement.verdict,
@@ -74,6 +78,23 @@ def group_row(judgement: GroupJudgement) -> GroupRow:
         left=_texts(retired.get("left")),
         on_gpus=on_gpus[0],
         others_on_gpus=on_gpus[1],
+        beside=beside,
+        beside_count=beside_count,
+    )
+
+
+def beside_source(record: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """How many files that the commit does not have lay beside its source after a group, and the first of them."""
+    added = _object(record.get("added"))
+    first = _texts(added.get("first"))
+    return max(_whole(added.get("count")) or 0, len(first)), first
+
+
+def first_files(names: Sequence[object], count: int) -> str:
+    """How many files there are, and the first of them by their names."""
+    more = f" and {count - _FILES_SHOWN} more" if count > _FILES_SHOWN else ""
+    return (
+        f"{count} file{'s' if count > 1 else ''}: {', '.join(str(name)[:200] for name in names[:_FILES_SHOWN])}{more}"
     )
 
 

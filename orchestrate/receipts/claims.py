@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrate.qualify.overview import beside_source, first_files
 from orchestrate.receipts.attempts import attempt_of_evidence
 from orchestrate.receipts.group_evidence import Groups
 from orchestrate.receipts.journal_chain import JournalRecord
@@ -86,6 +87,7 @@ def not_proven(
             "--expect-closure with the digest noted when the run ended"
         )
     said.extend(_not_proven_of_results(record))
+    said.extend(_not_proven_of_groups(record))
     census = record.stages.get(Stage.CENSUS, {})
     if census.get("path") == "via-server":
         said.append("absence at the provider itself: the census asked through SkyPilot's server")
@@ -169,6 +171,23 @@ def _not_proven_of_results(record: RunRecord) -> list[str]:
         said.append(f"that the commit {commit} is what ran: {what}")
     elif record.closure is None:
         said.append(f"that the commit {commit} is what ran: the run is not closed")
+    return said
+
+
+def _not_proven_of_groups(record: RunRecord) -> list[str]:
+    """What of the commit no group saw, and what groups saw that is not of it."""
+    said = []
+    left_out = _list(_object(record.plan.get("qualified")).get("left_out"))
+    if left_out:
+        said.append(f"anything about what the archive of the commit leaves out: {first_files(left_out, len(left_out))}")
+    judged = record.groups.judgements if record.groups else ()
+    name, (count, beside) = max(
+        ((each.name, beside_source(each.record)) for each in judged), key=lambda told: told[1][0], default=("", (0, ()))
+    )
+    if count:
+        said.append(
+            f"that each group saw the commit's files alone: beside them lay, after {name}, {first_files(beside, count)}"
+        )
     return said
 
 

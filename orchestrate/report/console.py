@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrate.qualify.overview import GroupRow, by_reason
+from orchestrate.qualify.overview import GroupRow, by_reason, first_files
 from orchestrate.qualify.test_counts import Named
 from orchestrate.report.words import byte_size, clean, duration
 from orchestrate.verdict import Verdict
@@ -304,6 +304,7 @@ def _group_lines(groups: Sequence[GroupRow]) -> list[tuple[str, str]]:
     """Each group with its counts, every skip with its reason, its processes, time and peak memory."""
     passed = sum(group.verdict is Verdict.PASSED for group in groups)
     lines = [(f"groups     {passed} of {len(groups)} passed", "")]
+    before: tuple[int, Sequence[str]] = (0, ())
     for group in groups:
         good = group.verdict is Verdict.PASSED
         took = "" if group.wall_s is None else f", {duration(group.wall_s)}"
@@ -314,6 +315,11 @@ def _group_lines(groups: Sequence[GroupRow]) -> list[tuple[str, str]]:
             lines.append((f"       {clean(group.reason)}", ""))
         lines.extend(_test_lines("skipped", group.counts.skipped))
         lines.extend(_test_lines("retried", group.counts.retried))
+        beside = (group.beside_count, group.beside)
+        if group.beside_count and beside != before:  # what an earlier group left lies there after it, too
+            files = clean(first_files(group.beside, group.beside_count))
+            lines.append((f"       beside the source after it: {files}", "yellow"))
+            before = beside
     return lines
 
 

@@ -204,3 +204,12 @@ def test_what_can_not_travel_is_refused_before_anything_is_made(tmp_path, monkey
     with pytest.raises(UsageError, match=why):
         qualifying.command.main(args=arguments, standalone_mode=False)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_the_archive_leaves_out_is_named_before_anything_runs(tmp_path, capsys):
+    repository = new_repository(tmp_path, UNIT, GOOD)
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'a' * 40},sub")
+    git(repository, "commit", "-q", "-m", "a submodule")
+    with pytest.raises(UsageError):
+        qualifying.command.main(args=["--repo", str(repository), "--image", "a"], standalone_mode=False)
+    assert "the archive of the commit leaves out what no group will see: 1 file: sub" in capsys.readouterr().err

@@ -53,6 +53,15 @@ def test_counts_each_reason_processes_and_memory_are_on_the_console():
     assert "cells      " not in shown
 
 
+def test_what_lies_beside_the_source_is_named_once():
+    left = RECORD | {"added": {"count": 9, "first": [f"{letter}.py" for letter in "abcdef"]}}
+    shown = console(
+        *(group_row(judged(name, record=record)) for name, record in (("a", RECORD), ("b", left), ("c", left)))
+    )
+    assert shown.count("beside the source") == 1
+    assert "beside the source after it: 9 files: a.py, b.py, c.py, d.py, e.py and 4 more" in shown
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [({}, "no run of it is recorded; processes: none seen"), (RECORD, "no tests, its exit code decides")],
@@ -76,9 +85,10 @@ def test_a_process_that_is_left_is_said_loudly():
 
 @pytest.mark.parametrize("wrong", [None, [], "x", 1.5, True, -1, 1 << 60, float("nan"), {"x": 1}])
 def test_a_strangers_record_breaks_no_row(wrong):
-    record = dict.fromkeys(("started_at", "wall_s", "family", "retired"), wrong)
+    record = dict.fromkeys(("started_at", "wall_s", "family", "retired", "added"), wrong)
     nested = {"started_at": "x", "family": dict.fromkeys(RECORD["family"], wrong),
-              "retired": dict.fromkeys(RECORD["retired"], wrong)}  # fmt: skip
+              "retired": dict.fromkeys(RECORD["retired"], wrong),
+              "added": dict.fromkeys(("count", "first"), wrong)}  # fmt: skip
     for each in (record, nested):
         console(group_row(judged(record=each)))
         summarise(red(), None, None, None, groups=[group_row(judged(record=each))])

@@ -25,7 +25,7 @@ def groups_plan(reports):
     return lambda plan: plan | more
 
 
-def groups_evidence(reports, *, changed=(), started=True, failed=()):
+def groups_evidence(reports, *, changed=(), started=True, failed=(), added=()):
     """Evidence of groups of which each but `failed` passed one test, or none where its exit code is its report."""
 
     def write(evidence):
@@ -34,6 +34,8 @@ def groups_evidence(reports, *, changed=(), started=True, failed=()):
             status = "failed" if name in failed else "complete"
             at = "2026-01-02T03:04:06Z" if started else None
             cells.append({"key": name, "status": status, "reason": "", "exit_code": 0, "started_at": at})
+            if name in added:
+                cells[-1]["added"] = {"count": len(added[name]), "first": added[name]}
             if report == "pytest":
                 head = {"schema": "harness.pytest-report/1", "session": "a"}
                 rows = [{"kind": "start"}, {"kind": "collected", "count": 1}]
@@ -131,6 +133,29 @@ def test_files_that_changed_are_not_said_to_be_unchanged(builder):
 def test_groups_that_never_started_ran_on_no_files(builder):
     proves, _ = claims(builder, started=False)
     assert "unchanged" not in proves
+
+
+def test_what_no_group_saw_and_what_lay_beside_the_source_is_named(builder):
+    left = [f"sub/{number}" for number in range(7)]
+    plan_hook = groups_plan(REPORTS)
+
+    def plan(tree):
+        tree = plan_hook(tree)
+        return tree | {"qualified": tree["qualified"] | {"left_out": left}}
+
+    made = builder(
+        keys=tuple(REPORTS), plan_hook=plan, rows_hook=lambda _key, _rows: [],
+        evidence_hook=groups_evidence(REPORTS, added={"unit": ["conftest.py"], "lint": ["conftest.py", "x"]}),
+    )  # fmt: skip
+    said = " | ".join(not_proven(load_record(made.build()), (), pinned=False))
+    assert "what the archive of the commit leaves out: 7 files: sub/0, sub/1, sub/2, sub/3, sub/4 and 2 more" in said
+    assert "commit's files alone: beside them lay, after lint, 2 files: conftest.py, x" in said
+
+
+def test_where_nothing_was_left_out_or_lay_beside_nothing_is_said_of_it(builder):
+    _, not_proves = claims(builder)
+    assert "leaves out" not in not_proves
+    assert "beside" not in not_proves
 
 
 def test_the_key_of_a_closure_measured_nothing(builder):
