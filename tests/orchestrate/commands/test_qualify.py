@@ -92,7 +92,6 @@ def test_a_commit_whose_groups_pass_is_qualified_and_verify_agrees(passed):
         ("echo {} > receipts/false.json", "false.json does not have the content"),
         ("ln -s ../plan.json receipts/link.json", "a symbolic link"),
         ("echo x >> payload/groups.json", "groups.json is not the file that the plan names"),
-        ("mv evidence/node.jsonl ../n && ln -s ../../n evidence/node.jsonl", "node.jsonl"),
     ],
 )
 def test_a_pass_whose_receipts_do_not_hold_is_none(tmp_path, attack, problem):
@@ -102,6 +101,14 @@ def test_a_pass_whose_receipts_do_not_hold_is_none(tmp_path, attack, problem):
     assert re.search(f"its receipts do not hold: .*({problem})", answer["reason"])
     found = verify_run(run)
     assert (found.holds, found.verdict.label) == (False, "incomplete")
+
+
+def test_a_link_in_the_place_of_the_progress_fails_the_group_and_its_receipts_hold(tmp_path):
+    attack = "cd $ORCHESTRATE_RUN_DIR && mv evidence/node.jsonl ../n && ln -s ../../n evidence/node.jsonl"
+    group = f"  - {{name: a, command: [bash, -c, '{attack}'], report: exit-code}}\n"
+    code, answer, run = qualify(tmp_path, group, GOOD)
+    assert (code, answer["verdict"]) == (1, "failed")
+    assert verify_run(run).holds
 
 
 def tampered(run, folder, name, change):
