@@ -145,7 +145,7 @@ def conclude(
     if admitted is False:
         return _red(Verdict.NOT_RUN, "the admission deadline passed before anything was asked for", ())
     if evidence is None:
-        return _without_evidence(classified, jobs, reconciled, said)
+        return _without_evidence(classified, jobs, reconciled, said, decided=admitted is not None)
     if evidence.found.verdict is not Verdict.PASSED:
         return _not_passed(evidence, jobs)
     problems = tuple(_problems(classified, evidence, reconciled, policy, jobs))
@@ -159,7 +159,7 @@ def conclude(
 def never_classified(jobs: Mapping[str, str]) -> Conclusion:
     """The red check where the first step left nothing."""
     verdict = Verdict.CANCELLED if "cancelled" in jobs.values() else Verdict.INCOMPLETE
-    return _red(verdict, "the change was never classified, so nothing is known about it", ())
+    return _red(verdict, "the change was never classified: its own step says why, and nothing else is known", ())
 
 
 def unconfirmed(reconciled: Reconciled) -> Conclusion:
@@ -263,7 +263,12 @@ def _not_passed(evidence: Evidence, jobs: Mapping[str, str] | None) -> Conclusio
 
 
 def _without_evidence(
-    classified: Classified, jobs: Mapping[str, str] | None, reconciled: Reconciled | None, said: Refused | None
+    classified: Classified,
+    jobs: Mapping[str, str] | None,
+    reconciled: Reconciled | None,
+    said: Refused | None,
+    *,
+    decided: bool,
 ) -> Conclusion:
     ran = (jobs or {}).get("run")
     if classified.problems and (ran == "skipped" or reconciled is not None):
@@ -278,6 +283,10 @@ def _without_evidence(
         return _red(Verdict.CANCELLED, "no run directory came; a fresh machine looked and found nothing left", ())
     if said is not None and said.verdict is not Verdict.PASSED:
         return _red(said.verdict, said.reason, ())
+    if not decided:
+        return _red(
+            Verdict.INCOMPLETE, "it was never admitted: the step `admit` says why, and nothing was asked for", ()
+        )
     return _red(Verdict.INCOMPLETE, "no run directory came; a fresh machine looked and found nothing left", ())
 
 

@@ -77,6 +77,8 @@ def told(
 def _proven_without_run(conclusion: Conclusion, reconciled: Reconciled | None) -> list[str]:
     if conclusion.verdict is None:
         return ["no path of the change needs GPUs, by the policy of its base; nothing ran"]
+    if conclusion.verdict is Verdict.NOT_RUN:
+        return ["nothing was asked for, so nothing ran"]
     if reconciled is not None and reconciled.confirmed:
         return ["nothing of this workflow run is left where the fresh machine looked"]
     return ["nothing: no run directory came, and whether anything ran is not known"]

@@ -44,6 +44,13 @@ def test_options_that_the_launch_refuses_are_told_where_the_check_is(github):
     assert (answer["verdict"], "--bogus" in answer["reason"]) == ("incomplete", True)
 
 
+def test_an_admission_that_never_was_is_the_reason(github):
+    github.change()
+    github.step("classify")
+    github.reconciled()
+    assert "never admitted" in red(github, run="failure")["reason"]
+
+
 def test_a_head_that_moved_on_is_the_reason(github):
     github.change()
     github.git("checkout", "-q", "change")
