@@ -35,7 +35,7 @@ from orchestrate.lifecycle.launching import Launch, Launched, Place
 from orchestrate.lifecycle.payload import CellsPayload
 from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import RunDirectory
-from orchestrate.qualify.overview import group_row
+from orchestrate.qualify.overview import GroupRow, group_row, groups_as_json
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
 from orchestrate.user import home_folder, user_name
 from orchestrate.verdict import Verdict
@@ -216,7 +216,7 @@ def _tell_refusal(closed: Closed) -> None:
 
 
 def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
-    """The answer of `launch --json`."""
+    """The answer of `launch --json` and `qualify --json`, which alone has `groups`."""
     run, plan, closed = launched.run, launched.plan, launched.closed
     if run is None or plan is None or closed is None:
         reason = f"stopped by {launched.stopped_by} before anything was made"
@@ -234,6 +234,7 @@ def launched_as_json(launched: Launched, expected: int) -> dict[str, Any]:
         "backend": plan.backend,
         "accelerators": plan.accelerators,
         "cells": {"expected": expected, "complete": closed.collected.complete},
+        **({"groups": groups_as_json(_group_rows(closed))} if closed.collected.groups else {}),
         "capacity": None if closed.refused is None else as_json(closed.refused),
         "teardown": {"confirmed": closed.confirmed, "remaining": [*closed.remaining, *closed.unknown]},
     }
@@ -271,8 +272,14 @@ def summary_of(run: RunDirectory, closed: Closed) -> RunSummary:
         looks=[look.at for look in closed.census.looks] if closed.census else (),
         remaining=closed.remaining,
         unknown=closed.unknown,
-        groups=[group_row(each) for each in closed.collected.groups.judgements] if closed.collected.groups else (),
+        groups=_group_rows(closed),
     )
+
+
+def _group_rows(closed: Closed) -> list[GroupRow]:
+    """The groups of a qualification; none where cells ran."""
+    groups = closed.collected.groups
+    return [] if groups is None else [group_row(each) for each in groups.judgements]
 
 
 def _corpus(backend: str, selection: Selection, location: str | None, sha256: str | None) -> ChosenCorpus:

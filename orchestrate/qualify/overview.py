@@ -13,9 +13,12 @@ from orchestrate.qualify.judgement import GroupJudgement
 from orchestrate.qualify.test_counts import Named, TestCounts
 from orchestrate.verdict import Verdict
 
-__all__ = ["GroupRow", "beside_source", "by_reason", "first_files", "group_row"]
+__all__ = ["GroupRow", "beside_source", "by_reason", "first_files", "group_row", "groups_as_json"]
 
-_FILES_SHOWN = 5
+MAX_TEXTS = 2000
+"""How many reasons and names of skipped tests a `--json` answer has, over all groups."""
+
+_FILES_SHOWN, _REASONS_SHOWN, _NAMES_SHOWN, _TEXT = 5, 20, 10, 300
 _NO_COUNTS = TestCounts()
 
 
@@ -81,6 +84,59 @@ def group_row(judgement: GroupJudgement) -> GroupRow:
         beside=beside,
         beside_count=beside_count,
     )
+
+
+def groups_as_json(rows: Iterable[GroupRow]) -> list[dict[str, Any]]:
+    """The groups of a `--json` answer, each in whole numbers and seconds.
+
+    Its size is bounded: all counts are there, but of the skipped tests of a group the first reasons alone, and of these
+    the first names, and over all groups no more reasons and names than `MAX_TEXTS`.
+    """
+    left = MAX_TEXTS
+    answer = []
+    for row in rows:
+        reasons = list(by_reason(row.counts.skipped).items())
+        skipped: list[dict[str, Any]] = []
+        told, rest = reasons[: min(_REASONS_SHOWN, left)], reasons[min(_REASONS_SHOWN, left) :]
+        left -= len(told)
+        for reason, tests in told:
+            names = [test[:_TEXT] for test in tests[: min(_NAMES_SHOWN, left)]]
+            left -= len(names)
+            skipped.append({"reason": reason[:_TEXT], "count": len(tests), "tests": names})
+        if rest:
+            count = sum(len(tests) for _, tests in rest)
+            skipped.append({"reason": f"{len(rest)} more reasons", "count": count, "tests": []})
+        answer.append(_as_json(row) | {"skipped": skipped})
+    return answer
+
+
+def _as_json(row: GroupRow) -> dict[str, Any]:
+    counts = row.counts
+    return {
+        "name": row.name,
+        "verdict": row.verdict.label,
+        "reason": row.reason[: 4 * _TEXT],
+        "has_tests": row.has_tests,
+        "passed": counts.passed,
+        "failed": len(counts.failed),
+        "errors": len(counts.errors),
+        "not_collected": len(counts.collection_errors),
+        "xfailed": len(counts.xfailed),
+        "xpassed": len(counts.xpassed),
+        "deselected": counts.deselected,
+        "retried": len(counts.retried),
+        "wall_s": row.wall_s,
+        "peak_rss_bytes": row.peak_rss_bytes,
+        "processes": {
+            "tracked": row.tracked,
+            "outlived": len(row.outlived),
+            "killed": row.killed,
+            "left": list(row.left[:_NAMES_SHOWN]),
+            "on_gpus": row.on_gpus,
+            "others_on_gpus": row.others_on_gpus,
+        },
+        "beside_source": {"count": row.beside_count, "first": list(row.beside[:_NAMES_SHOWN])},
+    }
 
 
 def beside_source(record: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:

@@ -76,6 +76,10 @@ def passed(tmp_path_factory):
 def test_a_commit_whose_groups_pass_is_qualified_and_verify_agrees(passed):
     code, answer, run = passed
     assert (code, answer["verdict"], answer["cells"]) == (0, "passed", {"expected": 2, "complete": 2})
+    unit, shell = answer["groups"]
+    assert (unit["name"], unit["verdict"], unit["passed"], unit["has_tests"]) == ("unit", "passed", 1, True)
+    assert [(each["reason"], each["count"]) for each in unit["skipped"]] == [("no GPU here", 1)]
+    assert (shell["verdict"], shell["has_tests"], shell["skipped"]) == ("passed", False, [])
     found = verify_run(run, require_passed=True)
     assert found.holds, found.problems
     assert "2 of 2 expected groups passed by their own reports, 1 tests in all" in " ".join(found.proves)

@@ -1,6 +1,7 @@
 """A group's row, on the console and in the gate's summary."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from orchestrate.gate.conclusion import Conclusion
 from orchestrate.gate.github_files import MAX_SUMMARY_BYTES, bounded_annotations
 from orchestrate.gate.summary import summarise, told
 from orchestrate.qualify.judgement import GroupJudgement
-from orchestrate.qualify.overview import group_row
+from orchestrate.qualify.overview import group_row, groups_as_json
 from orchestrate.qualify.test_counts import Named, TestCounts
 from orchestrate.report.console import ConsoleProgress, RunSummary
 from orchestrate.verdict import Verdict
@@ -71,6 +72,28 @@ def test_a_group_that_never_began_is_not_one_whose_exit_code_decides(record, wor
     assert words in console(group_row(judgement))
 
 
+def test_the_same_is_in_the_answer_for_programs():
+    skipped = (Named("a", "no GPU"), Named("b", "no GPU"), Named("c", "too slow"))
+    record = RECORD | {"added": {"count": 1, "first": ["x"]}}
+    (found,) = groups_as_json([group_row(judged(record=record, skipped=skipped, failed=(Named("d", "x"),)))])
+    assert found == {
+        "name": "unit", "verdict": "passed", "reason": "", "has_tests": True, "passed": 5, "failed": 1, "errors": 0,
+        "not_collected": 0, "xfailed": 0, "xpassed": 0, "deselected": 0, "retried": 0, "wall_s": 12.5,
+        "peak_rss_bytes": 3 << 20, "beside_source": {"count": 1, "first": ["x"]},
+        "skipped": [{"reason": "no GPU", "count": 2, "tests": ["a", "b"]},
+                    {"reason": "too slow", "count": 1, "tests": ["c"]}],
+        "processes": {"tracked": 7, "outlived": 2, "killed": 2, "left": [], "on_gpus": None, "others_on_gpus": None},
+    }  # fmt: skip
+
+
+def test_the_answer_for_programs_is_bounded_and_counts_all():
+    skipped = tuple(Named(f"{number}" * 500, f"{number % 400}" + "x" * 3000) for number in range(4000))
+    found = groups_as_json([group_row(judged(str(name), reason="y" * 9999, skipped=skipped)) for name in range(200)])
+    assert len(json.dumps(found)) < 2 << 20
+    assert {sum(each["count"] for each in group["skipped"]) for group in found} == {4000}
+    assert found[0]["skipped"][-1] == {"reason": "380 more reasons", "count": 3800, "tests": []}
+
+
 def test_the_same_is_in_the_summary_of_the_gate():
     skipped = (Named("a", "no GPU"), Named("b", "no GPU"), Named("c", "too slow"))
     text = summarise(red(), None, None, None, groups=[group_row(judged(skipped=skipped))])
@@ -91,6 +114,7 @@ def test_a_strangers_record_breaks_no_row(wrong):
               "added": dict.fromkeys(("count", "first"), wrong)}  # fmt: skip
     for each in (record, nested):
         console(group_row(judged(record=each)))
+        json.dumps(groups_as_json([group_row(judged(record=each))]), allow_nan=False)
         summarise(red(), None, None, None, groups=[group_row(judged(record=each))])
 
 
