@@ -129,6 +129,7 @@ class GroupRun:
         self._idle = idle
         self._gpu_processes = gpu_processes
         self._gpus = 0
+        self._changed_by: str | None = None
         self._records: dict[str, dict[str, Any]] = {}
         self._swapped: set[str] = set()
 
@@ -172,6 +173,8 @@ class GroupRun:
             ended = _Ended(CellStatus.CANCELLED, f"the node was stopped before it began: {requests.reason}")
         elif problems:
             ended = _Ended(CellStatus.INFRASTRUCTURE, "; ".join(problems))
+        elif self._changed_by is not None:
+            ended = _Ended(CellStatus.UNSETTLED, f"it did not run: {self._changed_by} changed the source before it")
         elif unmet:
             ended = _Ended(CellStatus.UNSETTLED, f"it needs {', '.join(unmet)}, which did not pass")
         elif group.junit is not None and os.path.lexists(self._job.source / group.junit):
@@ -207,7 +210,8 @@ class GroupRun:
         no_worse = {CellStatus.COMPLETE, CellStatus.UNSETTLED}
         if busy and ended.status in no_worse:
             ended = replace(ended, status=CellStatus.FAILED, reason=f"GPUs are not idle after it: {'; '.join(busy)}")
-        changed = self._changed(pins)
+        if changed := self._changed(pins):
+            self._changed_by = group.name
         if changed and ended.status in no_worse:
             ended = replace(
                 ended, status=CellStatus.FAILED, reason=f"source files changed meanwhile: {', '.join(changed[:5])}"

@@ -152,13 +152,14 @@ class Bed:
         self.runs = []
         self.environ = {}
 
-    def pretend(self, **script):
-        """From now on the backend `k8s` is the pretended provider, which answers as `script` says."""
-        cloud = self.folder / "cloud"
+    def pretend(self, cloud="cloud", **script):
+        """From now on the backend `k8s` is the pretended provider in that folder, which answers as `script` says."""
+        cloud = self.folder / cloud
         cloud.mkdir(exist_ok=True)
         (cloud / "script.json").write_text(json.dumps(script))
         path = [str(HERE / "pretend"), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.environ = {"PRETEND_CLOUD": str(cloud), "PYTHONPATH": os.pathsep.join(path)}
+        return cloud
 
     def asked(self):
         """What the pretended provider was asked, one entry for each time."""

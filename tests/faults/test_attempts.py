@@ -171,12 +171,18 @@ def test_a_launcher_killed_at_any_record_of_a_retried_run_leaves_nothing(bed, mo
     assert model.answer()[1] == 0
     kinds = model.kinds()
     first, last = kinds.index("refused"), kinds.index("submitting")
-    for number in range(first + 1, last + 2):
-        (bed.folder / "cloud" / "asked.jsonl").unlink(missing_ok=True)
-        run = bed.launch(*WAIT, f"--strike-{moment}", str(number), name=f"{moment}{number}")
-        run.process.wait(60)
-        closure = run.gone()
-        assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost"), (number, kinds[number - 1])
-        assert closure["teardown"]["confirmed"], number
-        assert list((bed.folder / "cloud").glob("things/*")) == [], number
-        holds(run)
+    for wave in bed.waves(last + 1 - first):
+        clouds = {number: bed.pretend(f"cloud{first + number}", **{"*": ["capacity", "grant"]}) for number in wave}
+        runs = {}
+        for number, cloud in clouds.items():
+            bed.environ["PRETEND_CLOUD"] = str(cloud)
+            at = str(first + number)
+            runs[number] = bed.launch(*WAIT, f"--strike-{moment}", at, name=f"{moment}{at}")
+        for number, run in runs.items():
+            run.process.wait(60)
+            closure = run.gone()
+            told = (number, kinds[first + number - 1])
+            assert (closure["verdict"], closure["reason"]) == ("cancelled", "launcher-lost"), told
+            assert closure["teardown"]["confirmed"], told
+            assert list(clouds[number].glob("things/*")) == [], told
+            holds(run)

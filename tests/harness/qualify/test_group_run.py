@@ -98,6 +98,19 @@ def test_a_source_that_a_group_changes_fails_it(qualify):
     assert node.result()["qualified"]["changed"] == ["readme.txt"]
 
 
+def test_a_group_after_one_that_changed_the_source_does_not_run_and_is_not_to_blame(qualify):
+    change = "open('a.py', 'w').write('x')"
+    node = qualify(
+        {"name": "first", "command": [PY, "-c", change], "report": "exit-code"},
+        {"name": "second", "command": [PY, "-c", "pass"], "report": "exit-code"},
+        files={"a.py": "1"},
+    )
+    assert node.wait() == 1
+    assert node.group("first")["status"] == "failed"
+    second = node.group("second")
+    assert (second["status"], second["reason"]) == ("unsettled", "it did not run: first changed the source before it")
+
+
 def test_a_killed_command_is_told_from_one_that_died_by_its_own_fault(qualify):
     node = qualify(
         {"name": "killed", "command": ["bash", "-c", "kill -KILL $$"]},
