@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import platform
 from pathlib import Path
 
-__all__ = ["home_folder", "user_name"]
+__all__ = ["default_owner", "home_folder", "user_name"]
 
 
 def user_name() -> str:
@@ -15,6 +16,11 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError from Python 3.13 on
         return f"uid-{os.getuid()}"
+
+
+def default_owner() -> str:
+    """Who owns what is launched from here, and verifies here: `user@host`."""
+    return f"{user_name()}@{platform.node()}"
 
 
 def home_folder() -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Callable
@@ -37,15 +36,10 @@ from orchestrate.lifecycle.resuming import Resume
 from orchestrate.lifecycle.run_directory import RunDirectory
 from orchestrate.qualify.overview import GroupRow, group_row, groups_as_json
 from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
-from orchestrate.user import home_folder, user_name
+from orchestrate.user import default_owner, home_folder
 from orchestrate.verdict import Verdict
 
-__all__ = ["command", "default_owner", "launched_as_json", "place_here", "run_and_tell"]
-
-
-def default_owner() -> str:
-    """Who owns what is launched from here: `user@host`."""
-    return f"{user_name()}@{platform.node()}"
+__all__ = ["command", "launched_as_json", "place_here", "run_and_tell"]
 
 
 @click.command("launch")

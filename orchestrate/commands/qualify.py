@@ -14,7 +14,7 @@ import click
 
 from orchestrate.backends.catalogue import PROVIDERS
 from orchestrate.commands.duration import DURATION
-from orchestrate.commands.launch import default_owner, place_here, run_and_tell
+from orchestrate.commands.launch import place_here, run_and_tell
 from orchestrate.commands.provider_options import places_of, provider_options, settings_of
 from orchestrate.commands.provider_values import Needs
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
@@ -28,6 +28,7 @@ from orchestrate.qualify.overview import first_files
 from orchestrate.render.kubernetes import claim_and_folder
 from orchestrate.render.qualification import QualificationFiles
 from orchestrate.report.console import ConsoleProgress
+from orchestrate.user import default_owner
 
 __all__ = ["command"]
 

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ from orchestrate.receipts.signing import (
     public_key,
     public_key_in,
     sign_closure,
+    signed_envelope,
 )
 from orchestrate.receipts.verify import Verification, verify_run
 
@@ -31,7 +32,10 @@ __all__ = [
     "sign_closure_of",
     "sign_run",
     "signature_options",
+    "signed",
 ]
+
+_T = TypeVar("_T")
 
 SIGSTORE = "sigstore:"
 """In place of a key's file: the identity that the runner has (securesystemslib's own scheme)."""
@@ -105,10 +109,19 @@ def sign_run(run_dir: Path, key: str) -> tuple[Path, Verification]:
 
 def sign_closure_of(run_dir: Path, closure_sha256: str, key: str) -> Path:
     """Sign that closure, whatever else is wrong with its run: an audit signs its own finding. Raises as `sign_run`."""
+    return _by(key, lambda signer: sign_closure(run_dir, closure_sha256, signer))
+
+
+def signed(statement: bytes, key: str) -> bytes:
+    """The DSSE envelope of a statement. Raises as `sign_run`."""
+    return _by(key, lambda signer: signed_envelope(statement, signer))
+
+
+def _by(key: str, sign: Callable[[Any], _T]) -> _T:
     if key != SIGSTORE:
-        return sign_closure(run_dir, closure_sha256, private_signer(Path(key)))
+        return sign(private_signer(Path(key)))
     try:
-        return sign_closure(run_dir, closure_sha256, _runner_signer(_runner_token()))
+        return sign(_runner_signer(_runner_token()))
     except OrchestrateError:
         raise
     except Exception as error:  # the library's own errors have no common base, and texts that may quote an answer

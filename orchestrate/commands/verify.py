@@ -7,13 +7,17 @@ from pathlib import Path
 
 import click
 
-from orchestrate.clock import to_wire
+from orchestrate.clock import to_wire, utc_now
+from orchestrate.commands.output import write_output
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION, locate_run
 from orchestrate.commands.saying import say
-from orchestrate.commands.signing import required_keys, signature_options
+from orchestrate.commands.signing import check_sign_key, required_keys, signature_options, signed
 from orchestrate.errors import UsageError
 from orchestrate.receipts.reviews import WrittenReview
+from orchestrate.receipts.root import MAX_ROOT_BYTES, Root, read_root, root_problems, root_statement
+from orchestrate.receipts.signing import PublicKey
 from orchestrate.receipts.verify import Verification, verify_run
+from orchestrate.user import default_owner
 
 __all__ = ["command"]
 
@@ -24,6 +28,13 @@ __all__ = ["command"]
 @click.option("--commit", metavar="SHA", help="This commit must have run, with a clean tree (7 or more hex digits).")
 @click.option("--require-passed", is_flag=True, help="The verdict must be passed as well: what a gate needs.")
 @signature_options
+@click.option("--root", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write a root closure over these runs: who verified them, and what came of it.")  # fmt: skip
+@click.option("--by", metavar="NAME", help="With --root: who verifies.  [default: user@host]")
+@click.option("--sign-key", metavar="KEY", help="With --root: sign it, in a DSSE envelope (PEM file, or `sigstore:`).")
+@click.option("--expect-root", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="These must be the runs of that root closure, as they were then, and "
+              "--require-signature is of it.")  # fmt: skip
 @RUNS_DIR_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -33,6 +44,10 @@ def command(
     keys: tuple[str, ...],
     identity: str | None,
     issuer: str,
+    root: Path | None,
+    by: str | None,
+    sign_key: str | None,
+    expect_root: Path | None,
     runs_dir: Path,
     *,
     require_passed: bool,
@@ -44,33 +59,64 @@ def command(
     that they do not. A failed run whose receipts truly say `failed` holds: add --require-passed where only a pass will
     do. Without --expect-closure or --require-signature whoever holds the files could have recomputed them all.
 
+    With --root the answer about all of them becomes a receipt of its own, over the closure of each, by whoever asked.
+    It edits no run. --expect-root holds the same runs to it later: none more, none less, none closed again since.
+
     \b
     Example:
       orchestrate verify r20260102-030405-0a1b2c
+      orchestrate verify RUN_1 RUN_2 --require-passed --commit SHA --root release.json --by ada --sign-key ada.pem
+      orchestrate verify RUN_1 RUN_2 --expect-root release.json --require-signature ada.pub
       orchestrate verify ./fetched-run --expect-closure SHA256 --commit SHA --require-passed --json
     """
     if expect_closure is not None and len(runs) > 1:
         raise UsageError("--expect-closure is of one run, and several are named", remedy="verify that one by itself")
+    if root is None and (by or sign_key):
+        raise UsageError("--by and --sign-key are for a root closure", remedy="add --root FILE")
     public = required_keys(keys, identity, issuer)
+    check_sign_key(sign_key)
+    places = [locate_run(run, runs_dir) for run in runs]
     found = [
         verify_run(
-            locate_run(run, runs_dir),
+            place,
             expect_closure=expect_closure,
             expect_commit=commit,
             require_passed=require_passed,
-            require_signatures=public,
+            require_signatures=() if expect_root else public,
         )
-        for run in runs
+        for place in places
     ]
-    holds = all(each.holds for each in found)
+    of_root = () if expect_root is None else root_problems(_root_in(expect_root, public), found)
+    holds = all(each.holds for each in found) and not of_root
+    if root is not None:
+        asked = {"commit": commit, "require_passed": require_passed, "expect_closure": expect_closure,
+                 "signed_by": [] if expect_root else [key.id for key in public]}  # fmt: skip
+        statement = root_statement(found, by=(by or default_owner()).strip(), at=to_wire(utc_now()), asked=asked)
+        write_output(root, statement + b"\n" if sign_key is None else signed(statement, sign_key) + b"\n")
     if as_json:
         trees = [each.as_json() for each in found]
-        say(json.dumps(trees[0] if len(trees) == 1 else {"holds": holds, "runs": trees}, sort_keys=True))
+        whole = {"holds": holds, "runs": trees, "problems": list(of_root)}
+        say(json.dumps(trees[0] if len(trees) == 1 and expect_root is None else whole, sort_keys=True))
     for number, each in enumerate(found):
         if number:
             say("", err=as_json)
         _explain(each, to_stderr=as_json)
+    for problem in of_root:
+        say(click.style(f"root     {_shown(problem)}", fg="red"), err=as_json)
+    if root is not None:
+        say(f"wrote {root}, the root closure of {len(found)} run{'' if len(found) == 1 else 's'}", err=True)
     return 0 if holds else 1
+
+
+def _root_in(path: Path, keys: tuple[PublicKey, ...]) -> Root:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_ROOT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path} can not be read: {error.strerror}", remedy="name a root closure") from error
+    if len(data) > MAX_ROOT_BYTES:
+        raise UsageError(f"{path} is larger than a root closure can be", remedy="name a root closure")
+    return read_root(data.removesuffix(b"\n"), keys)
 
 
 def _explain(found: Verification, *, to_stderr: bool) -> None:

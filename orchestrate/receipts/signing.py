@@ -26,9 +26,11 @@ __all__ = [
     "check_signatures",
     "identity_key",
     "identity_signer",
+    "opened_envelope",
     "private_signer",
     "public_key",
     "sign_closure",
+    "signed_envelope",
 ]
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -124,12 +126,26 @@ def sign_closure(run_dir: Path, closure_sha256: str, signer: Any) -> Path:
     Raises:
         ReceiptError: the closure is not there, or the envelope can not be written.
     """
-    from securesystemslib.dsse import Envelope  # noqa: PLC0415 - an optional dependency
-
     payload = _closure(run_dir, closure_sha256)
     path = run_dir / SIGNATURES / f"{closure_sha256}-{signer.public_key.keyid[:16]}.json"
     if path.exists() and check_signatures(run_dir, closure_sha256, [PublicKey(signer.public_key)]).signed_by:
         return path
+    envelope = signed_envelope(payload, signer)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_durably(path, envelope)
+    except OSError as error:
+        raise ReceiptError(
+            f"the signature of {closure_sha256[:12]} can not be written: {error.strerror}",
+            remedy="make room or rights, then `orchestrate sign`",
+        ) from error
+    return path
+
+
+def signed_envelope(payload: bytes, signer: Any) -> bytes:
+    """The DSSE envelope of an in-toto statement, signed by a `Signer` of securesystemslib, as JSON."""
+    from securesystemslib.dsse import Envelope  # noqa: PLC0415 - an optional dependency
+
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
     signature = envelope.sign(signer)
     if "bundle" in signature.unrecognized_fields:  # sigstore's is base64, where an envelope of theirs wants hex
@@ -137,15 +153,28 @@ def sign_closure(run_dir: Path, closure_sha256: str, signer: Any) -> Path:
         envelope.signatures[signature.keyid] = _library().Signature(
             signature.keyid, plain, signature.unrecognized_fields
         )
+    return json.dumps(envelope.to_dict(), sort_keys=True, separators=(",", ":")).encode()
+
+
+def opened_envelope(data: bytes, required: Sequence[PublicKey], *, what: str) -> tuple[bytes, tuple[str, ...]]:
+    """What is in a DSSE envelope, and which of the `required` keys did not sign it, in words.
+
+    Raises:
+        ReceiptError: it is no envelope.
+        UsageError: the library for signatures is not installed.
+    """
+    _library()
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_durably(path, json.dumps(envelope.to_dict(), sort_keys=True, separators=(",", ":")).encode())
-    except OSError as error:
-        raise ReceiptError(
-            f"the signature of {closure_sha256[:12]} can not be written: {error.strerror}",
-            remedy="make room or rights, then `orchestrate sign`",
-        ) from error
-    return path
+        envelope = _envelope(data)
+        payload = bytes(envelope.payload)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ReceiptError(f"{what} is in no signed envelope", remedy="name the file that was signed") from error
+    reasons = ((key, _why_not_signed(envelope, payload, key)) for key in required)
+    return payload, tuple(
+        f"{what} is not signed by the required key {key.name}{f' ({reason})' if reason else ''}"
+        for key, reason in reasons
+        if reason is not None
+    )
 
 
 def check_signatures(run_dir: Path, closure_sha256: str, required: Sequence[PublicKey]) -> SignatureCheck:

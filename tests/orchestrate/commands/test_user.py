@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrate.commands.launch import default_owner
 from orchestrate.commands.recovering import recovery_for
 from orchestrate.commands.status import command as status
 from orchestrate.errors import UsageError
-from orchestrate.user import home_folder, user_name
+from orchestrate.user import default_owner, home_folder, user_name
 
 
 @pytest.fixture
