@@ -109,23 +109,46 @@ def _why_nothing_ran(sessions: Sequence[_Session]) -> str:
 def _by_junit(path: Path) -> str:
     if not path.exists():
         return "it wrote no JUnit report"
-    seen = {"testcase": 0, "skipped": 0, "failure": 0, "error": 0}
+    path_of: list[str] = []
+    seen: dict[str, set[int]] = {"failure": set(), "skipped": set()}  # by the number of the case
+    cases = 0
 
-    def count(tag: str, _attributes: Mapping[str, str]) -> None:
-        if tag in seen:
-            seen[tag] += 1
+    def begin(tag: str, attributes: Mapping[str, str]) -> None:
+        nonlocal cases
+        if tag == "testcase":
+            cases += 1
+            if _says(attributes, _FAILED) or attributes.get("success", "").strip().lower() == "false":
+                seen["failure"].add(cases)
+            elif _says(attributes, _NOT_RUN):
+                seen["skipped"].add(cases)
+        elif tag in {"failure", "error"}:  # outside of a case, too
+            seen["failure"].add(cases)
+        elif tag == "skipped" and path_of and path_of[-1] == "testcase":
+            seen["skipped"].add(cases)
+        path_of.append(tag)
+
+    def end(_tag: str) -> None:
+        path_of.pop()
 
     def refuse(*_declared: object) -> None:  # a type of document: it may declare entities
         raise ValueError
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.StartDoctypeDeclHandler = count, refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = begin, end, refuse
     try:
         parser.Parse(path.read_bytes(), True)
     except (expat.ExpatError, ValueError, LookupError):
         return "the JUnit report is damaged"
-    if seen["failure"] or seen["error"]:
+    if seen["failure"]:
         return ""
-    if not seen["testcase"]:
+    if not cases:
         return "its JUnit report has no test"
-    return f"all {seen['testcase']} tests were skipped" if seen["skipped"] >= seen["testcase"] else ""
+    return f"all {cases} tests were skipped" if len(seen["skipped"]) == cases else ""
+
+
+def _says(attributes: Mapping[str, str], words: frozenset[str]) -> bool:
+    return any(attributes.get(name, "").strip().lower() in words for name in ("result", "status"))
+
+
+_FAILED = frozenset({"fail", "failed", "failure", "error", "errored", "timeout", "aborted"})
+_NOT_RUN = frozenset({"notrun", "disabled", "suppressed", "skipped", "ignored", "filtered"})

@@ -7,8 +7,9 @@ XML, which knows less: nothing of what was deselected, nor of what was tried aga
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError  # names only: defusedxml parses
 
@@ -92,32 +93,39 @@ def from_pytest_report(data: bytes) -> TestCounts:
 
 
 def from_junit(data: bytes) -> TestCounts:
-    """The counts of a JUnit file; its own totals must be those of its test cases."""
+    """The counts of a JUnit file; its totals must be those of its cases. A failure outside of a case is an error."""
     try:
         root = fromstring(data, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:  # an encoding may be unknown
         return TestCounts(gaps=(f"the JUnit report is damaged: {type(error).__name__}: {str(error)[:200]}",))
-    if root.tag not in {"testsuites", "testsuite"}:
+    if root.tag not in _SUITES:
         return TestCounts(gaps=(f"the report is no JUnit report: its root is {str(root.tag)[:50]!r}",))
-    cases = list(root.iter("testcase"))
-    found: dict[str, list[Named]] = {name: [] for name in ("failed", "errors", "skipped", "xfailed")}
-    passed = 0
-    for case in cases:
-        kind = _kind(case)
-        if kind is None:
-            passed += 1
+    order = list(root.iter())
+    parents = {child: element for element in order for child in element}
+    found: dict[str, list[Named]] = {name: [] for name in ("passed", "failed", "errors", "skipped", "xfailed")}
+    bad, retried = set(), []
+    for element in order:
+        if element.tag == "testcase":
+            name, kind, reason = _case_name(element), *_kind(element)
+            tries = sum(child.tag in _TRIES for child in element)
+            retried += [Named(name, f"tried {tries + 1} times")] if tries else []
+        elif element.tag in _BAD_TAGS and parents[element].tag != "testcase":
+            name = f"{parents[element].get('name', '')} (outside of a test)".lstrip()
+            kind, reason = "errors", _said(element)
         else:
-            found[kind[0]].append(Named(_case_name(case), kind[1]))
-    tries = [(case, sum(child.tag in _TRIES for child in case)) for case in cases]
-    counts = TestCounts(
-        passed=passed,
+            continue
+        found[kind].append(Named(name, reason))
+        if kind in {"failed", "errors"}:
+            bad.add(element)
+    return TestCounts(
+        passed=len(found["passed"]),
         failed=tuple(found["failed"]),
         errors=tuple(found["errors"]),
         skipped=tuple(found["skipped"]),
         xfailed=tuple(found["xfailed"]),
-        retried=tuple(Named(_case_name(case), f"tried {count + 1} times") for case, count in tries if count),
+        retried=tuple(retried),
+        gaps=(*_strange_words(root), *_totals_differ(order, parents, bad)),
     )
-    return replace(counts, gaps=(*_strange_words(root), *_totals_differ(root, counts)))
 
 
 @dataclass(slots=True)
@@ -237,22 +245,40 @@ def _sum(parts: list[TestCounts], gaps: list[str]) -> TestCounts:
 _TRIES = frozenset({"flakyFailure", "flakyError", "rerunFailure", "rerunError"})
 _WORDS = frozenset({"testsuites", "testsuite", "testcase", "failure", "error", "skipped"})
 _LIKE_WORDS = frozenset({*_WORDS, "case", "test", "suite", "failed", "errors", "failures", "skip", "disabled"})
+_SUITES = frozenset({"testsuites", "testsuite"})
+_BAD_TAGS = frozenset({"failure", "error"})
+_FAILED = frozenset({"fail", "failed", "failure", "error", "errored", "timeout", "aborted"})
 _NOT_RUN = frozenset({"notrun", "disabled", "suppressed", "skipped", "ignored", "filtered"})
 
 
-def _kind(case: Element) -> tuple[str, str] | None:
-    """What became of a case, the worst that it says, and the reason; None where it passed."""
+def _kind(case: Element) -> tuple[str, str]:
+    """What became of a case, the worst that it says, and the reason."""
     said = {child.tag: child for child in reversed(case)}
-    for tag, kind in (("failure", "failed"), ("error", "errors"), ("skipped", "skipped")):
+    for tag, kind in (("failure", "failed"), ("error", "errors")):
         if tag in said:
-            child = said[tag]
-            reason = (child.get("message") or child.text or "").strip()[:2000]
-            is_expected = tag == "skipped" and child.get("type") == "pytest.xfail"
-            return ("xfailed" if is_expected else kind), reason
+            return kind, _said(said[tag])
+    if word := _word_of_failure(case):
+        return "failed", word
+    if "skipped" in said:
+        child = said["skipped"]
+        return ("xfailed" if child.get("type") == "pytest.xfail" else "skipped"), _said(child)
     for name in ("result", "status"):
-        if case.get(name, "").lower() in _NOT_RUN:
+        if case.get(name, "").strip().lower() in _NOT_RUN:
             return "skipped", f"{name}: {case.get(name, '')[:100]}"
-    return None
+    return "passed", ""
+
+
+def _said(element: Element) -> str:
+    return (element.get("message") or element.text or "").strip()[:2000]
+
+
+def _word_of_failure(element: Element) -> str:
+    """The attribute by which an element says that it failed; empty where none does. The node reads them so, too."""
+    for name in ("result", "status", "success"):
+        word = element.get(name, "").strip().lower()
+        if word == "false" if name == "success" else word in _FAILED:
+            return f"{name}: {word}"
+    return ""
 
 
 def _strange_words(root: Element) -> Iterable[str]:
@@ -268,19 +294,41 @@ def _case_name(case: Element) -> str:
     return "::".join(part for part in (case.get("classname"), case.get("name")) if part) or "(without a name)"
 
 
-def _totals_differ(root: Element, counts: TestCounts) -> Iterable[str]:
-    suites = [suite for suite in root.iter("testsuite") if suite.find("testsuite") is None]
-    told = sum(_attribute(suite, "tests") for suite in suites)
-    found = counts.passed + len(counts.bad) + len(counts.skipped) + len(counts.xfailed)
-    if not suites or told != found:
+def _totals_differ(order: list[Element], parents: Mapping[Element, Element], bad: set[Element]) -> Iterable[str]:
+    """Each suite's totals, where it has any, are those of what is inside of it; somewhere there have to be some."""
+    cases = {element for element in order if element.tag == "testcase"}
+    differ = _outermost(order, parents, ("tests",), cases)
+    if differ or not any(element.tag == "testsuite" for element in order):
+        told, found = differ or (0, len(cases))
         yield f"the JUnit report says {told} tests and has {found}"
-    bad = sum(_attribute(suite, "failures") + _attribute(suite, "errors") for suite in suites)
-    if bad != len(counts.bad):
-        yield f"the JUnit report says {bad} failures and errors and has {len(counts.bad)}"
+    if differ := _outermost(order, parents, ("failures", "errors"), bad):
+        yield f"the JUnit report says {differ[0]} failures and errors and has {differ[1]}"
+    if not bad and any(_word_of_failure(element) for element in order if element.tag in _SUITES):
+        yield "the JUnit report says that a suite failed and has no failure"
 
 
-def _attribute(suite: Element, name: str) -> int:
-    text = suite.get(name, "0")
+def _outermost(
+    order: list[Element], parents: Mapping[Element, Element], totals: Iterable[str], counted: set[Element]
+) -> tuple[int, int] | None:
+    """The total of the outermost suite whose total is not what it has inside, and what that is."""
+    told: dict[Element, int] = defaultdict(int)
+    has: dict[Element, int] = defaultdict(int)
+    found = None
+    for element in reversed(order):  # what is inside comes first
+        has[element] += element in counted
+        if element.tag in _SUITES:
+            given = [_number_of(element.attrib[name]) for name in totals if name in element.attrib]
+            if given:
+                told[element] = sum(given) if min(given) >= 0 else -1
+            if told[element] != has[element]:
+                found = told[element], has[element]
+        if element in parents:
+            told[parents[element]] += told[element]
+            has[parents[element]] += has[element]
+    return found
+
+
+def _number_of(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 

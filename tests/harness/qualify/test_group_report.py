@@ -71,6 +71,12 @@ def test_without_a_test_that_failed_the_node_ends_as_incomplete(qualify):
     [
         ("<testsuites/>", "its JUnit report has no test"),
         ("<testsuite><testcase name='a'><skipped/></testcase></testsuite>", "all 1 tests were skipped"),
+        (
+            "<testsuite><testcase status='notrun'/><testcase><skipped/></testcase></testsuite>",
+            "all 2 tests were skipped",
+        ),
+        ("<testsuite><testcase><skipped/><skipped/></testcase><testcase/></testsuite>", ""),
+        ("<testsuite><skipped/><testcase/></testsuite>", ""),
         ("<testsuite><testcase", "the JUnit report is damaged"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><testsuite/>", "the JUnit report is damaged"),
         ("<?xml version='1.0' encoding='no-such'?><testsuite/>", "the JUnit report is damaged"),

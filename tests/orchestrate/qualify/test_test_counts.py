@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.group_report import why_undecided
 from orchestrate.qualify.test_counts import Named, from_junit, from_pytest_report
 
 PLUGIN = Path(__file__).parents[3] / "harness/pytest_report"
@@ -231,6 +232,66 @@ def test_a_junit_case_that_says_that_it_did_not_run_is_skipped_and_not_passed(ca
     assert counts.skipped[0].reason
 
 
+@pytest.mark.parametrize(
+    "said", ['status="failed"', 'result="failure"', 'success="False"', 'status="run" result="Errored"',
+             'status="TIMEOUT"', 'status=" aborted "'],
+)  # fmt: skip
+@pytest.mark.parametrize("inner", ["", "<skipped/>", "<system-out>x</system-out>"])
+def test_a_junit_case_that_says_by_an_attribute_that_it_failed_failed(tmp_path, said, inner):
+    text = f'<testsuite tests="1"><testcase name="f" {said}>{inner}</testcase></testsuite>'
+    counts = from_junit(text.encode())
+    assert (counts.passed, [row.test for row in counts.failed], counts.skipped) == (0, ["f"], ())
+    (tmp_path / "junit.xml").write_text(text)
+    assert why_undecided("junit", tmp_path, 1) == ""
+
+
+@pytest.mark.parametrize("said", ['status="run" result="completed"', 'status="passed"', 'success="True"'])
+def test_a_junit_case_that_says_by_an_attribute_that_it_passed_passed(said):
+    counts = junit(f'<testcase name="f" {said}/>')
+    assert (counts.passed, counts.bad, counts.gaps) == (1, (), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['<testsuite name="S" tests="1"><testcase/><error message="tearDownClass: boom"/></testsuite>',
+     '<testsuite name="S" tests="1"><testcase><skipped/></testcase><failure>tearDownClass: boom</failure></testsuite>',
+     '<testsuite tests="1"><testcase><x name="S"><error message="tearDownClass: boom"/></x></testcase></testsuite>'],
+)  # fmt: skip
+def test_a_failure_outside_of_a_case_is_an_error(tmp_path, text):
+    assert from_junit(text.encode()).errors == (Named("S (outside of a test)", "tearDownClass: boom"),)
+    (tmp_path / "junit.xml").write_text(text)
+    assert why_undecided("junit", tmp_path, 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "gap"),
+    [('<testsuites tests="3" failures="2"><testsuite tests="1"><testcase/></testsuite></testsuites>', "says 3 tests"),
+     ('<testsuites failures="2"><testsuite tests="1"><testcase/></testsuite></testsuites>', "says 2 failures"),
+     ('<testsuites errors="x"><testsuite tests="1"><testcase/></testsuite></testsuites>', "says -1 failures"),
+     ('<testsuite failures="x" errors="1" tests="1"><testcase/></testsuite>', "says -1 failures"),
+     ('<testsuite tests="2"><testsuite tests="1"><testcase/></testsuite></testsuite>', "says 2 tests and has 1"),
+     ('<testsuites><testsuite tests="2"/><testsuite><testcase/><testcase/></testsuite></testsuites>', "says 2 tests"),
+     ('<testsuites tests="1"><testcase/></testsuites>', "says 0 tests"),
+     ('<testsuites><testcase/><testsuite tests="1"><testcase/></testsuite></testsuites>', "says 1 tests and has 2"),
+     ('<testsuite tests="1" status="failed"><testcase/></testsuite>', "says that a suite failed")],
+)  # fmt: skip
+def test_totals_that_are_not_those_of_what_is_inside_are_a_gap(text, gap):
+    assert gap in from_junit(text.encode()).gaps[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['<testsuites name="x"><testsuite errors="0" failures="0" skipped="0" tests="2">{}</testsuite></testsuites>',
+     '<testsuite errors="0" failures="0" flakes="0" skipped="0" tests="2">{}</testsuite>',
+     '<testsuites tests="2" failures="0" errors="0"><testsuite tests="2" failures="0">{}</testsuite></testsuites>',
+     '<testsuites><testsuite tests="2" errors="0"><testsuite tests="2">{}</testsuite></testsuite></testsuites>'],
+    ids=["pytest", "surefire", "go", "nested"],
+)  # fmt: skip
+def test_what_writers_of_junit_write_is_whole(text):
+    counts = from_junit(text.format('<testcase classname="c" name="a"/>' * 2).encode())
+    assert (counts.passed, counts.gaps) == (2, ())
+
+
 @pytest.mark.parametrize("word", ["<skipped/>", "<system-out>skipped</system-out>"])
 def test_a_failure_is_not_hidden_behind_another_word_on_its_case(word):
     counts = junit(f'<testcase name="a">{word}<failure message="x"/></testcase>', failures=1)
@@ -253,7 +314,8 @@ def test_words_that_are_not_junits_are_a_gap_and_no_pass(case):
 
 
 @pytest.mark.parametrize(
-    "text", ["<a>" * 100_000, "<testsuite>" + "<x>" * 50_000, '<testsuite tests="' + "9" * 10_000 + '"/>',
+    "text", ["<a>" * 100_000, "<testsuite>" * 20_000 + "</testsuite>" * 20_000 + "x",
+             "<testsuite>" + "<x>" * 50_000, '<testsuite tests="' + "9" * 10_000 + '"/>',
              '<?xml version="1.0" encoding="no-such"?><testsuite/>'],
 )  # fmt: skip
 def test_a_hostile_junit_file_is_a_gap(text):
