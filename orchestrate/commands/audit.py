@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from orchestrate.backends.configured import why_not_configured
 from orchestrate.backends.survey import Surveyor
 from orchestrate.clock import utc_now
 from orchestrate.commands.duration import DURATION
+from orchestrate.commands.provider_options import CREDENTIALS_OPTION
 from orchestrate.commands.recovering import recovery_for
 from orchestrate.commands.run_dir import RUNS_DIR_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.errors import BackendError, UnsatisfiableError
+from orchestrate.gate.credentials import placed
 from orchestrate.lifecycle.audit import AuditPlan, apply, plan_audit
 from orchestrate.lifecycle.findings import Action, Filter, Finding
 from orchestrate.report.words import clean, duration
@@ -45,6 +47,7 @@ ALL = "all"
 @click.option("--run", "run_id", metavar="RUN", help="Only this run; it may be reaped before it expires.")
 @click.option("--owner", metavar="OWNER", help="Only this owner's; they may be reaped before they expire.")
 @click.option("--older-than", type=DURATION, metavar="DURATION", help="Only what is older.")
+@CREDENTIALS_OPTION
 @click.option("--overdue", is_flag=True, help="Leave out what is within its time: for a look by the clock.")
 @click.option("--reap", is_flag=True, help="End and remove what was found, exactly as listed.")
 @RUNS_DIR_OPTION
@@ -57,6 +60,7 @@ def command(
     run_id: str | None,
     owner: str | None,
     older_than: int | None,
+    credentials: Path | None,
     runs_dir: Path,
     *,
     overdue: bool,
@@ -80,11 +84,23 @@ def command(
       orchestrate audit --backend k8s --context prod --overdue --reap
       orchestrate audit --owner ada@ws1 --older-than 2h --reap --json
     """
-    runs_dir = runs_dir.absolute()
+    with placed(credentials, os.environ, remote=set(names) != {"local"}):
+        settings = {"infra": infra, "context": context, "namespace": namespace}
+        wanted = Filter(run_id, owner, None if older_than is None else float(older_than), overdue)
+        return _audit(names, settings, wanted, runs_dir.absolute(), reap=reap, as_json=as_json)
+
+
+def _audit(
+    names: tuple[str, ...],
+    settings: Mapping[str, str | None],
+    wanted: Filter,
+    runs_dir: Path,
+    *,
+    reap: bool,
+    as_json: bool,
+) -> int:
     place = BackendPlace(Path(tempfile.gettempdir()), home_folder(), dict(os.environ), runs_dir)
-    settings = {"infra": infra, "context": context, "namespace": namespace}
     surveyors, refused, not_looked = _open(names, {key: value for key, value in settings.items() if value}, place)
-    wanted = Filter(run_id, owner, None if older_than is None else float(older_than), overdue)
     local_runs = any(surveyor.name == "local" for surveyor in surveyors)
     recovery = recovery_for("audit")
     plan = plan_audit(surveyors, runs_dir, wanted, utc_now(), local_runs=local_runs, look=recovery.look)
@@ -99,7 +115,9 @@ def command(
             told = _tell([f"{clean(finding.run_id)}: {clean(finding.outcome)}", *_left_lines(finding)]) and told
     code = _exit_code(done, unknown, reaped=reap)
     if as_json:
-        told = _tell([json.dumps(_answer(plan, done, unknown, not_looked, run_id, code, reap=reap), sort_keys=True)])
+        told = _tell(
+            [json.dumps(_answer(plan, done, unknown, not_looked, wanted.run_id, code, reap=reap), sort_keys=True)]
+        )
     return code if told else Verdict.TEARDOWN_UNCONFIRMED.exit_code
 
 

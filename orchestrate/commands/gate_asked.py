@@ -16,7 +16,7 @@ from orchestrate.gate.asked import Look, Target, uncovered
 __all__ = ["asked_problems", "file_of_groups", "look_of", "refuse_options", "targets_of"]
 
 LAUNCH_OWN = ("--owner", "--runs-dir", "--json", "--commit", "--head", "--base")
-AUDIT_OWN = ("--owner", "--run", "--reap", "--older-than", "--overdue", "--json")
+AUDIT_OWN = ("--owner", "--run", "--reap", "--older-than", "--overdue", "--credentials", "--json")
 
 
 def asked_problems(launched: Sequence[str] | None, looked: Sequence[str] | None) -> tuple[str, ...]:

@@ -14,14 +14,13 @@ import click
 from orchestrate.clock import from_wire, to_wire, utc_now
 from orchestrate.commands.duration import DURATION
 from orchestrate.commands.gate_asked import asked_problems, file_of_groups
+from orchestrate.commands.gate_change import judged_here
 from orchestrate.commands.gate_step import (
     POLICY_OPTION,
     RECORDS_OPTION,
     answer,
-    change_here,
     checkout_here,
     git,
-    policy_in,
 )
 from orchestrate.commands.saying import say
 from orchestrate.commands.signing import policy_keys, required_keys, signature_options
@@ -62,7 +61,7 @@ def classify(records: Path, policy: Path, launch: str | None, audit: str | None,
       orchestrate gate classify --records gate
       orchestrate gate classify --records gate --launch "--backend k8s --cell-set main" --audit "--backend k8s"
     """
-    classified = classify_here(policy, _split(launch), _split(audit))
+    classified, _ = classify_here(policy, _split(launch), _split(audit))
     change, checkout, needed = classified.change, classified.checkout, classified.needed
     owner = owner_of(change.repository, change.run, change.attempt)
     record = {
@@ -91,21 +90,24 @@ def classify(records: Path, policy: Path, launch: str | None, audit: str | None,
     return Verdict.INCOMPLETE.exit_code if classified.problems else 0
 
 
-def classify_here(policy: Path, launch: Sequence[str] | None, audit: Sequence[str] | None) -> Classified:
+def classify_here(
+    policy: Path, launch: Sequence[str] | None, audit: Sequence[str] | None
+) -> tuple[Classified, GatePolicy]:
     """What GitHub and git say here and now of the change, with the options of its run and of the look afterwards.
+
+    Beside it the policy that judges it.
 
     Raises:
         UsageError: there is no change, no checkout, or no policy.
     """
-    change = change_here()
+    change, wanted = judged_here(policy)
     checkout = checkout_here()
-    wanted = policy_in(policy, change.base)
     changed = None if change.base is None else _changed(change.base, checkout.commit)
     problems = (*identity_problems(change, checkout), *asked_problems(launch, audit))
     groups = _groups_file(launch)
     needed, reason = _needed(change, changed, wanted, groups)
     own = {policy.as_posix(), groups}
-    return Classified(
+    classified = Classified(
         change,
         checkout,
         needed,
@@ -115,6 +117,7 @@ def classify_here(policy: Path, launch: Sequence[str] | None, audit: Sequence[st
         None if audit is None else tuple(audit),
         tuple(_shown(path) for path in changed or () if path in own or path.startswith(".github/workflows/")),
     )
+    return classified, wanted
 
 
 def _split(options: str | None) -> tuple[str, ...] | None:
@@ -174,7 +177,7 @@ def admit(
     in_time = -CLOCKS_DIFFER <= since <= timedelta(seconds=within)
     reuse, why = (False, "")
     if earlier is not None:
-        wanted = policy_in(policy, classified.change.base)
+        _, wanted = judged_here(policy)
         reuse, why = _reuse(classified, wanted, earlier, earlier_expires, (*required, *policy_keys(wanted)))
     admitted = in_time and not reuse and classified.needed and not classified.change.from_fork
     reason = why if reuse else _why_not(classified, in_time=in_time)
@@ -219,8 +222,8 @@ def _reuse(
     found = earlier_run_of(folder, classified)
     if isinstance(found, str):
         return False, found
-    record, attempt, cited = found
-    evidence = evidence_of(record, attempt, keys=keys, reused_from=cited)
+    record, attempt, cited, looked = found
+    evidence = evidence_of(record, attempt, keys=keys, reused_from=cited, earlier_look=looked)
     conclusion = conclude(classified, None, True, evidence, None, policy)
     return conclusion.green, f"{cited}: {conclusion.reason}"
 

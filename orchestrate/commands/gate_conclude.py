@@ -14,13 +14,11 @@ import click
 
 from orchestrate.commands.gate_asked import file_of_groups
 from orchestrate.commands.gate_before import classify_here
+from orchestrate.commands.gate_change import change_here, in_commit, rules_commit
 from orchestrate.commands.gate_step import (
     POLICY_OPTION,
     RECORDS_OPTION,
     answer,
-    change_here,
-    in_commit,
-    policy_in,
 )
 from orchestrate.commands.saying import say
 from orchestrate.commands.signing import (
@@ -125,9 +123,8 @@ def conclude(
         else:
             change = change_here()
             reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"), change)
-            classified, remarks = _weighed(classified, policy)
+            classified, wanted, remarks = _weighed(classified, policy)
             found = _found(classified, admission, runs_dir, earlier)
-            wanted = policy_in(policy, classified.change.base)
             decide = partial(_decide, classified, jobs, _in_time(admission), reconciled, wanted, said)
             conclusion, evidence = _concluded(decide, found, (*required, *policy_keys(wanted)), sign_key)
     except UsageError as error:
@@ -171,7 +168,7 @@ def conclude(
     return code
 
 
-_Found = tuple[RunRecord, int, str | None]
+_Found = tuple[RunRecord, int, str | None, Reconciled | None]
 
 
 def _found(
@@ -182,25 +179,24 @@ def _found(
         stands = earlier_run_of(earlier, classified)
         return None if isinstance(stands, str) else stands
     found = find_run_of(runs_dir, classified.change, up_to=classified.change.attempt)
-    return None if found is None else (*found, None)
+    return None if found is None else (*found, None, None)
 
 
-def _weighed(classified: Classified, policy: Path) -> tuple[Classified, tuple[str, ...]]:
-    """The record of the first step, held to what GitHub and git say here and now; and remarks for a reviewer."""
-    now = classify_here(policy, classified.launch, classified.audit)
+def _weighed(classified: Classified, policy: Path) -> tuple[Classified, GatePolicy, tuple[str, ...]]:
+    """The record of the first step, held to what GitHub and git say now; the policy; remarks for a reviewer."""
+    now, wanted = classify_here(policy, classified.launch, classified.audit)
     differs = differences((classified.change, classified.checkout), (now.change, now.checkout))
     if classified.needed is not now.needed:
         differs = (*differs, f"the record of `gate classify` says needed: {classified.needed}, and that is not so")
-    problems, remarks = _redefined(now, policy)
+    problems, remarks = _redefined(now, wanted.groups)
     whole = (*differs, *now.problems, *problems)
-    return replace(now, needed=now.needed or classified.needed, problems=whole), remarks
+    return replace(now, needed=now.needed or classified.needed, problems=whole), wanted, remarks
 
 
-def _redefined(now: Classified, policy: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _redefined(now: Classified, demanded: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the change did to the groups that the policy demands, where both commits have a file of groups."""
-    base = now.change.base
+    base = rules_commit(now.change)
     name = None if now.problems else file_of_groups(now.launch)
-    demanded = policy_in(policy, base).groups
     if base is None or name is None or not demanded:
         return (), ()
     before, after = (in_commit(commit, Path(name)) for commit in (base, now.checkout.commit))
@@ -233,8 +229,8 @@ def _concluded(
     """Decide; sign what is green, and then hold it to the signatures that are required."""
     if found is None:
         return decide(None), None
-    record, attempt, cited = found
-    evidence = evidence_of(record, attempt, reused_from=cited)
+    record, attempt, cited, looked = found
+    evidence = evidence_of(record, attempt, reused_from=cited, earlier_look=looked)
     conclusion = decide(evidence)
     if not conclusion.green:
         return conclusion, evidence
@@ -244,7 +240,7 @@ def _concluded(
         except OrchestrateError as error:
             return unusable(f"it could not be signed: {error.cause}"), evidence
     if keys:
-        evidence = evidence_of(record, attempt, keys=keys, reused_from=cited)
+        evidence = evidence_of(record, attempt, keys=keys, reused_from=cited, earlier_look=looked)
         conclusion = decide(evidence)
     return conclusion, evidence
 

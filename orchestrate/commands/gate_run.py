@@ -17,6 +17,7 @@ from orchestrate.clock import to_wire, utc_now
 from orchestrate.commands import audit, launch, qualify
 from orchestrate.commands.gate_asked import LAUNCH_OWN, look_of, refuse_options, targets_of
 from orchestrate.commands.gate_step import RECORDS_OPTION, answer, workflow_run_here
+from orchestrate.commands.provider_options import CREDENTIALS_OPTION
 from orchestrate.commands.saying import say
 from orchestrate.errors import OrchestrateError, UsageError
 from orchestrate.gate.change import owner_of
@@ -35,11 +36,6 @@ from orchestrate.markup import brief
 from orchestrate.verdict import Verdict
 
 __all__ = ["reconcile", "run"]
-
-CREDENTIALS_OPTION = click.option(
-    "--credentials", type=click.Path(path_type=Path), metavar="FILE",
-    help="A kubeconfig, or JSON with files and variables for another provider's client (docs/gate.md).",
-)  # fmt: skip
 
 GAP_S = 5.0
 """Between the two looks of a reconciliation."""

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,15 @@ import click
 
 from orchestrate.commands.saying import say
 from orchestrate.errors import UsageError
-from orchestrate.gate.change import Change, Checkout, read_change
+from orchestrate.gate.change import Checkout
 from orchestrate.gate.github_files import append_outputs
-from orchestrate.gate.policy import GatePolicy, parse_policy
-from orchestrate.markup import brief
 
 __all__ = [
     "POLICY_OPTION",
     "RECORDS_OPTION",
     "answer",
-    "change_here",
     "checkout_here",
     "git",
-    "in_commit",
-    "policy_in",
     "workflow_run_here",
 ]
 
@@ -42,53 +36,6 @@ POLICY_OPTION = click.option(
     "--policy", type=click.Path(path_type=Path), default=Path(".github/gpu-gate.yml"), show_default=True,
     metavar="FILE", help="Which paths need GPUs, and what a pass must have.",
 )  # fmt: skip
-
-
-def change_here() -> Change:
-    """The change that this workflow run is about.
-
-    A commit that was pushed to a branch, or a run started on one, goes on top of the default branch: of the commit
-    before it its own author could have loosened the policy.
-    """
-    path = os.environ.get("GITHUB_EVENT_PATH", "")
-    try:
-        event = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"the event in GITHUB_EVENT_PATH ({path or 'not set'}) can not be read",
-            remedy="run this as a step of a GitHub workflow",
-        ) from error
-    if not isinstance(event, dict):
-        raise UsageError("the event is no object", remedy="run this as a step of a GitHub workflow")
-    change = read_change(os.environ, event)
-    repository = event.get("repository")
-    default = repository.get("default_branch") if isinstance(repository, dict) else None
-    if change.base_is_named or not isinstance(default, str) or not default:
-        return change
-    if change.branch == default:
-        return change if change.base is None or _is_here(change.base) else replace(change, base=None)
-    base = _merge_base(default, change.tested)
-    return replace(change, base=None if base == change.tested else base)
-
-
-def _merge_base(default: str, commit: str) -> str:
-    for name in (f"refs/remotes/origin/{default}", f"refs/heads/{default}"):
-        try:
-            return git("merge-base", name, commit).decode().strip()
-        except (OSError, subprocess.SubprocessError):
-            continue
-    raise UsageError(
-        f"git can not tell where {commit[:12]} left the default branch {brief(default, 100)}",
-        remedy="check out the whole history (fetch-depth: 0)",
-    )
-
-
-def _is_here(commit: str) -> bool:
-    try:
-        git("cat-file", "-e", f"{commit}^{{commit}}")
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
 
 
 def workflow_run_here() -> tuple[str, int, int]:
@@ -115,28 +62,12 @@ def checkout_here() -> Checkout:
         ) from error
 
 
-def policy_in(path: Path, base: str | None) -> GatePolicy:
-    """The repository's policy: as the base has it, so that no change judges itself; else the file that is there."""
-    if base is not None and not _is_here(base):
-        raise UsageError(
-            f"the base {base[:12]} is not here, so its policy can not be read",
-            remedy="check out the whole history (fetch-depth: 0)",
-        )
-    data = None if base is None else in_commit(base, path)
-    if data is None:
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UsageError(
-                f"the gate's policy {path} can not be read: {error.strerror}",
-                remedy="write one (docs/gate.md), or name it with --policy",
-            ) from error
-    return parse_policy(data, str(path))
-
-
 def git(*arguments: str) -> bytes:
     """What git answers about the repository here; `OSError` or `SubprocessError` where it does not."""
-    done = subprocess.run(["git", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
+    env = {**os.environ, "GIT_NO_REPLACE_OBJECTS": "1"}
+    done = subprocess.run(
+        ["git", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
+    )
     return done.stdout
 
 
@@ -147,13 +78,3 @@ def answer(outputs: Mapping[str, str], as_json: Mapping[str, Any] | None) -> Non
         append_outputs(Path(path), outputs)
     if as_json is not None:
         say(json.dumps(as_json, sort_keys=True))
-
-
-def in_commit(commit: str, path: Path) -> bytes | None:
-    """A file as a commit has it; None where it has none of that name."""
-    if path.is_absolute():
-        return None
-    try:
-        return git("show", f"{commit}:./{path.as_posix()}")
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +20,7 @@ from orchestrate.render.text import require_text
 __all__ = [
     "ACCELERATORS_OPTION",
     "CPUS_OPTION",
+    "CREDENTIALS_OPTION",
     "IMAGE_OPTION",
     "INFRA_OPTION",
     "MEMORY_OPTION",
@@ -42,6 +44,10 @@ CPUS_OPTION = click.option("--cpus", type=click.IntRange(1, 9999), help="CPUs to
 MEMORY_OPTION = click.option(
     "--memory", type=click.IntRange(1, 65536), metavar="GIB", help="Memory to ask for, in GiB."
 )
+CREDENTIALS_OPTION = click.option(
+    "--credentials", type=click.Path(path_type=Path), metavar="FILE",
+    help="A kubeconfig, or JSON with files and variables for another provider's client (docs/gate.md).",
+)  # fmt: skip
 INFRA_OPTION = click.option("--infra", metavar="INFRA", help="sky: where, for example k8s/CONTEXT or slurm/CLUSTER.")
 NAMESPACE_OPTION = click.option("--namespace", metavar="NAME", help="k8s: namespace.  [default: that of kubectl]")
 NODE_SELECTOR_OPTION = click.option(

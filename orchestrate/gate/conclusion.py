@@ -63,7 +63,8 @@ class Evidence:
 
     `cells` are its cells or groups, judged from their own evidence; `attempt` is the attempt of the workflow run that
     asked for it, `targets` where it may have had something, `ended_at` when its newest closure was made, `ran` whether
-    its payload ever began.
+    its payload ever began. Of a run of an earlier workflow run, `reused_from` cites that one, and `earlier_look` is the
+    look of a fresh machine after it.
     """
 
     found: Verification
@@ -77,6 +78,7 @@ class Evidence:
     ended_at: datetime | None = None
     ran: bool = True
     reused_from: str | None = None
+    earlier_look: Reconciled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def conclude(
         return _red(Verdict.INCOMPLETE, problems[0], problems)
     cited = f" (a pass of {evidence.reused_from}, verified again now)" if evidence.reused_from else ""
     title = f"GPU gate: passed{cited}"
-    return Conclusion(True, Verdict.PASSED, title, "every expected cell complete, teardown proven twice", ())
+    return Conclusion(True, Verdict.PASSED, title, "every expected cell or group complete, teardown proven twice", ())
 
 
 def never_classified(jobs: Mapping[str, str]) -> Conclusion:
@@ -205,8 +207,7 @@ def _problems(
         for name in policy.groups
         if name not in passed
     )
-    if evidence.reused_from is None:
-        problems.extend(_look_problems(evidence, reconciled))
+    problems.extend(_look_problems(evidence, evidence.earlier_look if evidence.reused_from else reconciled))
     problems.extend(_job_problems(jobs, {"success"}))
     return problems
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -27,7 +27,7 @@ _REMEDY = "docs/gate.md says what the secret holds"
 
 @contextmanager
 def placed(file: Path | None, environ: MutableMapping[str, str], *, remote: bool) -> Iterator[None]:
-    """Have what `file` holds where its client looks for it, and take it away afterwards.
+    """Have what `file` holds where its client looks for it, in files and variables, and take it away afterwards.
 
     A kubeconfig stays where it is and is named by KUBECONFIG. Files go into the user's home folder, for their owner
     alone, and replace none that is there. None is nothing to do, nor is an empty file where nothing `remote` is asked.
@@ -47,22 +47,30 @@ def placed(file: Path | None, environ: MutableMapping[str, str], *, remote: bool
         return
     if not data.strip():
         raise UsageError(f"the credentials {file} are empty: the job was given no secret", remedy=_REMEDY)
-    if not data.lstrip().startswith(b"{"):
-        environ["KUBECONFIG"] = str(file.absolute())
-        yield
-        return
-    env, files = _parsed(data, file)
-    home = home_folder()
-    if home is None:
+    env: dict[str, str] = {"KUBECONFIG": str(file.absolute())}
+    files: dict[str, str] = {}
+    if data.lstrip().startswith(b"{"):
+        env, files = _parsed(data, file)
+    home = home_folder() or Path()
+    if files and home == Path():
         raise UsageError("there is no home folder for the credentials", remedy="set HOME")
     with ExitStack() as left:
         for name, text in files.items():
             _write(home / name, text, left)
-        environ.update(env)
+        for name, value in env.items():
+            left.callback(_restore, environ, name, environ.get(name))
+            environ[name] = value
         yield
 
 
-def _parsed(data: bytes, file: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _restore(environ: MutableMapping[str, str], name: str, value: str | None) -> None:
+    if value is None:
+        environ.pop(name, None)
+    else:
+        environ[name] = value
+
+
+def _parsed(data: bytes, file: Path) -> tuple[dict[str, str], dict[str, str]]:
     try:
         tree = parse_strict(data[: _MAX_BYTES + 1], what=file.name)
     except ReceiptError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrate.gate.asked import targets_of_plan
 from orchestrate.gate.change import Change, attempt_of
-from orchestrate.gate.conclusion import Classified, Evidence
+from orchestrate.gate.conclusion import Classified, Evidence, Reconciled
 from orchestrate.gate.records import CLASSIFIED, RECONCILED, as_classified, as_reconciled, read_record
 from orchestrate.receipts.record import RunRecord, load_record
 from orchestrate.receipts.signing import PublicKey, SignatureCheck, check_signatures
@@ -42,8 +42,10 @@ def find_run_of(runs_dir: Path, change: Change, *, up_to: int | None = None) -> 
     return None
 
 
-def earlier_run_of(folder: Path, classified: Classified) -> tuple[RunRecord, int, str] | str:
-    """The run that an earlier artifact holds for the same change, with its attempt and how to cite it; or why none.
+def earlier_run_of(folder: Path, classified: Classified) -> tuple[RunRecord, int, str, Reconciled] | str:
+    """The run that an earlier artifact holds for the same change, its attempt, how to cite it, and the look after it.
+
+    Or why there is none.
 
     It is of the same repository, branch, head and base, was asked for the same, and a fresh machine confirmed then that
     nothing of it was left. Whether its receipts hold is for whoever reads them.
@@ -64,11 +66,16 @@ def earlier_run_of(folder: Path, classified: Classified) -> tuple[RunRecord, int
     looked = as_reconciled(read_record(folder / "records" / RECONCILED, "reconciled"), theirs)
     if looked is None or not looked.confirmed or looked.attempt < attempt:
         return "nobody confirmed that nothing of the earlier run was left"
-    return record, attempt, f"workflow run {theirs.run}, attempt {attempt}"
+    return record, attempt, f"workflow run {theirs.run}, attempt {attempt}", looked
 
 
 def evidence_of(
-    record: RunRecord, attempt: int, *, keys: tuple[PublicKey, ...] = (), reused_from: str | None = None
+    record: RunRecord,
+    attempt: int,
+    *,
+    keys: tuple[PublicKey, ...] = (),
+    reused_from: str | None = None,
+    earlier_look: Reconciled | None = None,
 ) -> Evidence:
     """A run as evidence, verified now, with the signatures of `keys` where some are required."""
     signatures: SignatureCheck | None = None
@@ -89,6 +96,7 @@ def evidence_of(
         ended_at=record.closure.ended_at if record.closure else None,
         ran=Stage.RUN in record.stages,
         reused_from=reused_from,
+        earlier_look=earlier_look,
     )
 
 

@@ -199,3 +199,18 @@ def test_a_reader_that_left_changes_no_exit_code(tmp_path):
         child.stdout.close()
         err = child.stderr.read()
         assert (child.wait(), err) == (0, "")
+
+
+def test_credentials_come_from_a_file_and_an_empty_one_is_told(world, tmp_path, monkeypatch):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    seen = []
+    monkeypatch.setattr(audit, "open_surveyor", lambda name, _settings, place: seen.append(place) or Surveyor(name))
+    path = tmp_path / "credentials"
+    path.write_text("kind: Config\n")
+    done = CliRunner().invoke(audit.command, ["--backend", "k8s", "--credentials", str(path)], standalone_mode=False)
+    assert done.exception is None, done.exc_info
+    (place,) = seen
+    assert place.environ["KUBECONFIG"] == str(path)
+    path.write_text("")
+    done = CliRunner().invoke(audit.command, ["--backend", "k8s", "--credentials", str(path)], standalone_mode=False)
+    assert "was given no secret" in str(done.exception)

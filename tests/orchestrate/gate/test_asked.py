@@ -127,14 +127,24 @@ def test_a_pass_of_another_request_does_not_stand(ready):
     assert "was not asked for the same" in answer["reason"]
 
 
-@pytest.mark.parametrize("broken", [{"confirmed": False, "left": ["pod/x"]}, {"owner": "gh:o/r:8.1"}])
-def test_an_earlier_pass_after_which_nobody_confirmed_that_nothing_is_left_does_not_stand(ready, broken):
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"confirmed": False, "left": ["pod/x"]}, "nobody confirmed"),
+        ({"owner": "gh:o/r:8.1"}, "nobody confirmed"),
+        ({"at": "2001-01-01T00:00:00Z"}, "before the run had ended"),
+        ({"look": None}, "nobody says where"),
+        ({"look": {"backends": ["k8s"], "namespace": "zz", "infra": None}}, "not at local"),
+    ],
+    ids=str,
+)
+def test_an_earlier_pass_after_which_nobody_confirmed_that_nothing_is_left_does_not_stand(ready, broken, said):
     ready.reconciled(**broken)
     (ready.root / "gate").rename(ready.root / "earlier")
     ready.step("classify", *ready.asked)
     answer = ready.step("admit", "--earlier", str(ready.root / "earlier"), *LATER)[1]
     assert answer["reuse"] is False
-    assert "nobody confirmed" in answer["reason"]
+    assert said in answer["reason"]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +273,89 @@ def test_the_policy_of_a_push_is_that_of_the_default_branch(github):
         answer = github.step("classify")[1]
         assert (answer["needed"], answer["change"]["base"]) == (True, github.base)
         assert answer["own_files"] == [".github/gpu-gate.yml"]
+
+
+LOOSE = "schema: orchestrate.gate-policy/1\ndevice: cpu\ngpu_paths: [/nothing/]\n"
+
+
+def pushed(github, ref, **event):
+    """A push of what is checked out to `ref`."""
+    github.head = github.tested = github.git("rev-parse", "HEAD")
+    github.announce()
+    event = {"repository": {"default_branch": "main"}, **event}
+    (github.root / "event.json").write_text(json.dumps(event))
+    github.monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
+    github.monkeypatch.setenv("GITHUB_REF", ref)
+    github.monkeypatch.setenv("GITHUB_REF_NAME", ref.split("/", 2)[2])
+
+
+@pytest.mark.parametrize("ref", ["refs/tags/main", "refs/tags/v1", "refs/heads/other"])
+def test_the_policy_of_a_tag_is_that_of_the_default_branch_also_where_it_has_its_name(github, ref):
+    github.git("checkout", "-q", "change")
+    github.write(".github/gpu-gate.yml", LOOSE)
+    github.write("harness/a.py", "a = 3\n")
+    github.commit("both")
+    pushed(github, ref)
+    assert github.step("classify")[1]["needed"] is True
+
+
+def test_the_policy_of_a_branch_that_left_before_there_was_one_is_that_of_the_default_branch_now(github):
+    github.git("checkout", "-q", "--orphan", "fresh")
+    github.git("rm", "-q", "-r", "--cached", ".")
+    (github.work / ".github/gpu-gate.yml").unlink()
+    github.write("harness/a.py", "a = 0\n")
+    github.commit("before the policy")
+    github.git("branch", "-q", "-f", "old")
+    github.write(".github/gpu-gate.yml", LOOSE.replace("/nothing/", "/harness/"))
+    github.commit("with one")
+    github.git("branch", "-q", "-f", "main")
+    github.git("checkout", "-q", "old")
+    github.write(".github/gpu-gate.yml", LOOSE)
+    github.write("harness/a.py", "a = 3\n")
+    github.commit("mine")
+    pushed(github, "refs/heads/old")
+    assert github.step("classify")[1]["needed"] is True
+
+
+def test_a_pull_request_into_a_branch_of_its_author_is_held_to_the_default_branch_too(github):
+    github.git("checkout", "-q", "-b", "mine", "main")
+    github.write(".github/gpu-gate.yml", LOOSE)
+    github.base = github.commit("loosened")
+    github.git("checkout", "-q", "-B", "change")
+    github.write("harness/a.py", "a = 2\n")
+    github.head = github.tested = github.commit("change")
+    github.announce()
+    event = json.loads((github.root / "event.json").read_text())
+    event["repository"] = {"default_branch": "main"}
+    for ref, needed in (("mine", True), ("main", False)):
+        event["pull_request"]["base"]["ref"] = ref
+        (github.root / "event.json").write_text(json.dumps(event))
+        assert github.step("classify")[1]["needed"] is needed
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_merge_into_a_newer_base_is_the_changes_only_where_the_policy_says_so(github, allowed):
+    github.git("checkout", "-q", "main")
+    if allowed:
+        github.write(".github/gpu-gate.yml", LOOSE.replace("/nothing/", "/harness/") + "newer_base: true\n")
+        github.base = github.commit("allow")
+    github.git("checkout", "-q", "-B", "change")
+    github.write("harness/a.py", "a = 2\n")
+    github.head = github.commit("change")
+    github.git("checkout", "-q", "main")
+    github.write("docs/x.md", "moved on\n")
+    newer = github.commit("moved on")
+    github.git("merge", "-q", "--no-ff", "-m", "merge", "change")
+    github.tested = github.git("rev-parse", "HEAD")
+    github.announce()
+    code, answer = github.step("classify")
+    assert (code, answer["change"]["base"]) == ((0, newer) if allowed else (4, github.base))
+
+
+def test_no_name_of_a_folder_takes_a_path_out_of_the_policys_reach(github):
+    github.change("docs\nx/a.md", "x")
+    answer = github.step("classify")[1]
+    assert answer["needed"] is True
 
 
 def test_a_run_started_on_the_default_branch_is_tested_whole(github):

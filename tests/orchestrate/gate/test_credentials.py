@@ -31,9 +31,10 @@ def write(tmp_path, text):
 
 def test_a_kubeconfig_is_named_where_it_is(tmp_path, home):
     path = write(tmp_path, "apiVersion: v1\nkind: Config\n")
-    environ = {}
+    environ = {"KUBECONFIG": "another"}
     with placed(path, environ, remote=True):
         assert environ == {"KUBECONFIG": str(path)}
+    assert environ == {"KUBECONFIG": "another"}
     assert list(home.iterdir()) == []
 
 
@@ -107,4 +108,4 @@ def test_steps_read_the_secret_from_its_file_and_say_when_there_is_none(github, 
     given = ("--credentials", str(path))
     code, _ = github.step("reconcile", *given, "--", "--backend", "local", "--runs-dir", str(github.root / "none"))
     assert code == 0
-    os.environ.pop("SKYPILOT_API_SERVER_ENDPOINT")
+    assert "SKYPILOT_API_SERVER_ENDPOINT" not in os.environ
