@@ -4,8 +4,8 @@ It is put on the path alone, by its folder, and asks pytest for nothing but its 
 be of any repository and run under any pytest from 7 on. The file is named by ORCHESTRATE_PYTEST_REPORT; without that it
 does nothing. Lines are appended whole, so that a killed run leaves what it reported.
 
-A process that runs pytest several times reports each run. What such a process starts, and a pytest within a test of it,
-is no test of the group.
+A process that runs pytest several times, in threads at once too, reports each run. What such a process starts, and a
+pytest within a test of it, is no test of the group; one that a test runs in another thread looks like a further run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import threading
 from typing import Any
 
 SCHEMA = "harness.pytest-report/1"
@@ -40,7 +41,7 @@ class Report:
     def pytest_collectreport(self, report: Any) -> None:
         """A module that could not be collected, or was skipped as a whole."""
         if report.outcome == "failed":
-            self._write("collect-error", test=report.nodeid, reason=_last_lines(report.longrepr))
+            self._write("collect-error", test=report.nodeid, reason=_failure(report.longrepr))
         elif report.outcome == "skipped":
             self._write("collect-skipped", test=report.nodeid, reason=_skip_reason(report.longrepr))
 
@@ -57,7 +58,7 @@ class Report:
         elif report.outcome == "skipped":
             fields["reason"] = _skip_reason(report.longrepr)
         elif report.outcome in {"failed", "rerun"}:
-            fields["reason"] = _last_lines(report.longrepr)
+            fields["reason"] = _failure(report.longrepr)
         self._write("test", **fields)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
@@ -75,27 +76,32 @@ class Report:
 
 def pytest_configure(config: Any) -> None:
     """Report, where a file is named, and only from the process that decides: a worker of xdist reports to it."""
-    path = os.environ.pop("ORCHESTRATE_PYTEST_REPORT", None)  # a pytest that a test starts is no test of the group
+    path = os.environ.get(_FILE)
     if path:
-        _FILES[os.getpid()] = path
+        _FILES[os.getpid()] = path  # first: another thread may begin now
+        os.environ.pop(_FILE, None)  # a pytest that a test starts is no test of the group
     path = _FILES.get(os.getpid())  # none in a process that was forked
-    if path and not _RUNNING and not hasattr(config, "workerinput"):
-        _RUNNING[config] = report = Report(path)
+    if path and threading.get_ident() not in _RUNNING and not hasattr(config, "workerinput"):
+        report = Report(path)
+        _RUNNING[threading.get_ident()] = config, report
         config.pluginmanager.register(report, "orchestrate-report")
 
 
 def pytest_unconfigure(config: Any) -> None:
-    """The next pytest of this process is none within this one."""
-    report = _RUNNING.pop(config, None)
-    if report is not None:
+    """The next pytest of this thread is none within this one."""
+    running, report = _RUNNING.get(threading.get_ident(), (None, None))
+    if report is not None and running is config:
+        del _RUNNING[threading.get_ident()]
         report.close()
 
+
+_FILE = "ORCHESTRATE_PYTEST_REPORT"
 
 _FILES: dict[int, str] = {}
 """Process id -> the report that its runs of pytest are told in."""
 
-_RUNNING: dict[Any, Report] = {}
-"""The run that reports now, by its configuration: pytest keeps no other place from one run to the next."""
+_RUNNING: dict[int, tuple[Any, Report]] = {}
+"""Thread -> the run that reports now, by its configuration: pytest keeps no other place from one run to the next."""
 
 
 def _skip_reason(longrepr: Any) -> str:
@@ -104,7 +110,7 @@ def _skip_reason(longrepr: Any) -> str:
     return str(longrepr)[:_MAX_TEXT]
 
 
-def _last_lines(longrepr: Any) -> str:
+def _failure(longrepr: Any) -> str:
+    """What was raised, which begins with its type; else the end of what pytest shows, which says it there."""
     crash = getattr(longrepr, "reprcrash", None)
-    text = str(crash.message if crash is not None else longrepr)
-    return text[-_MAX_TEXT:]
+    return str(crash.message)[:_MAX_TEXT] if crash is not None else str(longrepr)[-_MAX_TEXT:]

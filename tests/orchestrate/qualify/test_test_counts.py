@@ -14,18 +14,16 @@ from orchestrate.qualify.test_counts import Named, from_junit, from_pytest_repor
 PLUGIN = Path(__file__).parents[3] / "harness/pytest_report"
 
 
-def run_pytest(folder, *arguments, **files):
-    """The plugin's report of a real pytest over `files`."""
+def run_pytest(folder, *arguments, program=None, **files):
+    """The plugin's report of a real pytest over `files`, or of another `program` of Python."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     report = folder / "report.jsonl"
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"ORCHESTRATE_PYTEST_REPORT": str(report), "PYTHONPATH": str(PLUGIN)}
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "orchestrate_pytest_report",
-         f"--junit-xml={folder}/junit.xml", *arguments],
-        cwd=folder, env=env, capture_output=True, check=False,
-    )  # fmt: skip
+    env |= {"PYTEST_PLUGINS": "orchestrate_pytest_report"}
+    command = program or ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={folder}/junit.xml", *arguments]
+    subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, check=False)
     return report.read_bytes()
 
 
@@ -79,6 +77,11 @@ def test_junit_of_the_same_tests_has_the_same_failures(tmp_path):
     assert counts.skipped == (Named("test_all::test_skipped", "no GPU here"),)
     assert len(counts.xfailed) == 1
     assert counts.gaps == ()
+
+
+def test_a_long_failure_is_told_from_its_beginning(tmp_path):
+    counts = from_pytest_report(run_pytest(tmp_path, test_a="def test_1(): raise ValueError('x' + ' y' * 3000)"))
+    assert counts.failed[0].reason.startswith("ValueError: x y")
 
 
 def test_a_missing_import_is_named(tmp_path):
@@ -175,6 +178,31 @@ def lines(rows, session="s"):
 
 def test_an_empty_report_is_a_gap():
     assert from_pytest_report(b"").gaps
+
+
+TWO_AT_ONCE = """
+import sys, threading, pytest
+both = threading.Barrier(2, timeout=30)
+sys.modules["both"] = both
+run = [threading.Thread(target=pytest.main, args=[["-q", "-p", "no:cacheprovider", "-s", name]])
+       for name in ("test_a.py", "test_b.py")]
+for each in run: each.start()
+for each in run: each.join()
+"""
+
+
+def test_two_runs_of_pytest_at_once_in_threads_of_one_process_are_both_reported(tmp_path):
+    waits = "import sys\ndef test_1(): sys.modules['both'].wait(); sys.modules['both'].wait()\n"
+    counts = from_pytest_report(
+        run_pytest(tmp_path, program=["run.py"], run=TWO_AT_ONCE, test_a=waits, test_b=f"{waits}def test_2(): assert 0")
+    )
+    assert (counts.passed, [row.test for row in counts.failed], counts.gaps) == (2, ["test_b.py::test_2"], ())
+
+
+def test_a_pytest_within_a_test_is_none_of_the_group(tmp_path):
+    nested = "import pytest\ndef test_1(): assert pytest.main(['-q', '-p', 'no:cacheprovider', 'inner.py']) == 1"
+    counts = from_pytest_report(run_pytest(tmp_path, "test_a.py", test_a=nested, inner="def test_bad(): assert 0"))
+    assert (counts.passed, counts.bad, counts.gaps) == (1, (), ())
 
 
 def test_two_runs_of_pytest_are_added(tmp_path):
