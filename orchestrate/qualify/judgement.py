@@ -86,7 +86,7 @@ def _judge(name: str, report: Report, record: Mapping[str, Any] | None, files: M
     if verdict is not None:  # the node read the report too: what it calls failed did
         if counts.gaps == (NO_PYTEST,) and verdict is Verdict.INCOMPLETE and type(record.get("exit_code")) is int:
             said = f"it exited with {record['exit_code']}: {NO_PYTEST}"
-        first_bad = f"; first: {counts.bad[0].test}: {_last_line(counts.bad[0].reason)}" if counts.bad else ""
+        first_bad = f"; first: {counts.bad[0].test}: {_telling_line(counts.bad[0].reason)}" if counts.bad else ""
         return GroupJudgement(name, verdict, f"{said}{first_bad}", counts, record)
     return _passed_by_report(name, counts, record)
 
@@ -148,5 +148,20 @@ def _records(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "without a reason"
+    return (_lines(text) or ["without a reason"])[-1][:300]
+
+
+def _telling_line(text: str) -> str:
+    """The line of a failure that says what is wrong: the first, or the first that pytest marks; a traceback's last.
+
+    A first line that only announces what follows has that with it ("AssertionError:", as numpy begins).
+    """
+    lines = _lines(text)
+    if lines and lines[0].startswith("Traceback "):
+        return _last_line(text)
+    lines = [line[1:].strip() for line in lines if line.startswith("E ")] or lines or ["without a reason"]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -7,7 +7,7 @@ from orchestrate.qualify.judgement import judge_groups, verdict_of
 from orchestrate.verdict import Verdict
 
 
-def report(*tests, status=0, extra=(), collected=None):
+def report(*tests, status=0, extra=(), collected=None, reason="because"):
     rows = [{"kind": "start"}, *extra]
     if collected is not False:
         rows.append({"kind": "collected", "count": len(tests) if collected is None else collected})
@@ -17,7 +17,7 @@ def report(*tests, status=0, extra=(), collected=None):
                 "kind": "test",
                 "test": name,
                 "when": when,
-                "reason": "because",
+                "reason": reason,
                 "outcome": outcome if when == "call" else "passed",
                 "xfail": bool(xfail),
             }
@@ -77,6 +77,34 @@ def test_a_group_passes_with_a_whole_report_of_passed_tests():
 def test_the_evidence_decides(found, verdict, said):
     assert found.verdict is verdict
     assert said in found.reason
+
+
+SHOWN = """file /a.py, line 1
+  def test_f(broken):
+E       fixture 'broken' not found
+>       available fixtures: cache, tmp_path
+>       use 'pytest --fixtures [testpath]' for help on them."""
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("AssertionError: assert [1] == [2]\n  \n  At index 0 diff: 1 != 2\n  Use -v to get more diff",
+         "AssertionError: assert [1] == [2]"),
+        ("AssertionError: \nNot equal to tolerance rtol=1e-07, atol=0\n\nMismatched elements: 1 / 1 (100%)",
+         "AssertionError: Not equal to tolerance rtol=1e-07, atol=0"),
+        (SHOWN, "fixture 'broken' not found"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no', "ValueError: no"),
+        ("java.lang.AssertionError: expected:<1> but was:<2>\n\tat a.B.c(B.java:1)",
+         "java.lang.AssertionError: expected:<1> but was:<2>"),
+        ("[XPASS(strict)] fixed", "[XPASS(strict)] fixed"),
+        ("ValueError:", "ValueError:"),
+        ("", "without a reason"),
+    ],
+)  # fmt: skip
+def test_a_failed_group_is_told_by_the_line_that_says_what_is_wrong(reason, line):
+    found = judged("failed", report(("a", "failed"), status=1, reason=reason), exit_code=1)
+    assert found.reason == f"so; first: a: {line}"
 
 
 def test_a_module_that_can_not_be_imported_is_incomplete_and_named():
