@@ -128,10 +128,20 @@ def identity_problems(change: Change, checkout: Checkout) -> tuple[str, ...]:
         problems.append(
             f"{checkout.commit[:12]} is neither the head {change.head[:12]} nor its merge into the base {base} "
             f"(its parents: {parents})"
+            + (
+                "; push to the branch, or update it, and GitHub names this base"
+                if _merges_head(change, checkout)
+                else ""
+            )
         )
     if checkout.dirty:
         problems.append("the checkout has changes that are in no commit")
     return tuple(problems)
+
+
+def _merges_head(change: Change, checkout: Checkout) -> bool:
+    """Whether it is a merge of the head into another base than the event names."""
+    return len(checkout.parents) == 2 and checkout.parents[1] == change.head
 
 
 def owner_of(repository: str, run: int, attempt: int) -> str:

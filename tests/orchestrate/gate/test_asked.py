@@ -350,6 +350,7 @@ def test_a_merge_into_a_newer_base_is_the_changes_only_where_the_policy_says_so(
     github.announce()
     code, answer = github.step("classify")
     assert (code, answer["change"]["base"]) == ((0, newer) if allowed else (4, github.base))
+    assert allowed or "GitHub names this base" in answer["problems"][0]
 
 
 def test_no_name_of_a_folder_takes_a_path_out_of_the_policys_reach(github):
