@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 GATE_SCHEMA = "orchestrate.gate/1"
+_MENDS = "; push to the branch, or update it, and GitHub names this base"
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_COMMIT = re.compile(r"0+")
 _REPOSITORY = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}")
