@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from tempfile import TemporaryFile
+from typing import IO, Any, cast
 
 from orchestrate.errors import UsageError
 
@@ -19,6 +21,7 @@ __all__ = ["ArchivedSource", "archive_commit"]
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
 _TIMEOUT_S = 300
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def archive_commit(
     base, whose first parent is the base.
 
     Raises:
-        UsageError: there is no such repository or commit, or the commit is not of that change.
+        UsageError: there is no such repository or commit, an object of it is not what its id says, or the commit is not
+            of that change.
     """
     git = _Git(repository, environ)
     found = git.commit(commit)
@@ -102,7 +106,16 @@ def archive_commit(
                 f"the commit {found[:12]} holds {os.fsencode(name)!r:.300}, and that name is not UTF-8",
                 remedy="rename the file: receipts name each one",
             )
-    listed = [os.fsdecode(name) for name in plain("ls-tree", "-rz", "--name-only", found).split(b"\0") if name]
+    rows = [row.partition(b"\t") for row in plain("ls-tree", "-rtz", found).split(b"\0") if row]
+    objects = {found: "the commit", tree: "its tree"}
+    listed = set()
+    for about, _, at in rows:
+        _, kind, object_id = about.split()
+        if kind != b"tree":
+            listed.add(os.fsdecode(at))
+        if kind != b"commit":  # that is of a submodule
+            objects.setdefault(object_id.decode(), repr(os.fsdecode(at)))
+    _hold_to_ids(plain, objects)
     return ArchivedSource(
         commit=found,
         tree=tree,
@@ -113,7 +126,7 @@ def archive_commit(
         sha256=sha256,
         size=path.stat().st_size,
         files=files,
-        left_out=tuple(sorted(set(listed) - set(files))),
+        left_out=tuple(sorted(listed - set(files))),
         dirty=git("rev-parse", "--is-inside-work-tree").strip() == b"true" and bool(git("status", "--porcelain")),
     )
 
@@ -145,12 +158,10 @@ class _Git:
 
     def __call__(self, *arguments: str, into: IO[bytes] | None = None) -> bytes:
         """What git says; nothing where its output goes `into` a file."""
-        env = {name: value for name, value in self.environ.items() if not name.startswith("GIT_")}
-        env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", **self.more}
         try:
             done = subprocess.run(
                 ["git", "-C", str(self.repository), *arguments],
-                env=env, stdin=subprocess.DEVNULL, stdout=into or subprocess.PIPE, stderr=subprocess.PIPE,
+                env=self._env(), stdin=subprocess.DEVNULL, stdout=into or subprocess.PIPE, stderr=subprocess.PIPE,
                 timeout=_TIMEOUT_S, check=True,
             )  # fmt: skip
         except subprocess.CalledProcessError as error:
@@ -162,6 +173,22 @@ class _Git:
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"git can not be asked: {error}", remedy="install git") from error
         return done.stdout or b""
+
+    @contextmanager
+    def objects(self, ids: IO[bytes]) -> Iterator[IO[bytes]]:
+        """What `git cat-file --batch` says of the `ids`, one a line, while it says it."""
+        command = ["git", "-C", str(self.repository), "cat-file", "--batch", "--buffer"]
+        with subprocess.Popen(
+            command, env=self._env(), stdin=ids, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                yield cast("IO[bytes]", process.stdout)
+            finally:
+                process.kill()
+
+    def _env(self) -> dict[str, str]:
+        env = {name: value for name, value in self.environ.items() if not name.startswith("GIT_")}
+        return env | {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", **self.more}
 
     def commit(self, name: str) -> str:
         """The id of the commit that `name` is; a name that looks like an option is none."""
@@ -185,6 +212,41 @@ def _tree_and_parents(commit: bytes) -> tuple[str, tuple[str, ...]]:
     header, _, _ = commit.decode("utf-8", "replace").partition("\n\n")
     named = [line.split(" ", 1) for line in header.split("\n") if line.startswith(("tree ", "parent "))]
     return named[0][1], tuple(value for _, value in named[1:])
+
+
+def _hold_to_ids(git: _Git, objects: Mapping[str, str]) -> None:
+    """Hash every object, named by what it is: git takes what lies under an id for what it names.
+
+    What is not there is in no archive either: a partial clone need not have what `export-ignore` leaves out.
+    """
+    with TemporaryFile() as ids:
+        ids.writelines(f"{object_id}\n".encode() for object_id in objects)
+        ids.seek(0)
+        with git.objects(ids) as said:
+            for object_id, name in objects.items():
+                if not _is_as_its_id(object_id, said):
+                    raise UsageError(
+                        f"the object {object_id} ({name:.300}) is not what its id says, or can not be read whole: the "
+                        f"repository {git.repository} is damaged",
+                        remedy="`git fsck` names what is wrong; qualify from a new clone",
+                    )
+
+
+def _is_as_its_id(object_id: str, said: IO[bytes]) -> bool:
+    header = said.readline()
+    if header == f"{object_id} missing\n".encode():
+        return True
+    words = header.split()
+    if len(words) != 3:
+        return False
+    digest = hashlib.new("sha1" if len(object_id) == 40 else "sha256", usedforsecurity=False)
+    digest.update(b" ".join(words[1:]) + b"\0")
+    left = int(words[2])
+    while left and (block := said.read(min(left, _BLOCK))):
+        digest.update(block)
+        left -= len(block)
+    said.read(1)
+    return digest.hexdigest() == object_id
 
 
 def _files(path: Path) -> dict[str, str]:

@@ -1,3 +1,4 @@
+import hashlib
 import os
 import subprocess
 
@@ -29,6 +30,11 @@ class Repository:
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "x")
         return self.git("rev-parse", "HEAD")
+
+    def loose(self, name):
+        """The file of an object that is in no pack."""
+        found = self.git("rev-parse", name)
+        return self.path / ".git/objects" / found[:2] / found[2:]
 
     def archive(self, commit="HEAD", name="a.tar", folder=".", **options):
         self.files.append((self.path.parent / name).open("wb"))  # open for as long as the path is read
@@ -116,6 +122,42 @@ def test_a_commit_that_is_replaced_here_is_itself(repository):
     repository.git("replace", bad, good)
     found = repository.archive(bad, name="2.tar")
     assert (found.commit, found.tree, found.parents, found.files) == (bad, plain.tree, (), plain.files)
+
+
+@pytest.mark.parametrize("options", [[], ["--object-format=sha256"]], ids=["sha1", "sha256"])
+@pytest.mark.parametrize("what", ["HEAD:a", "HEAD:.gitattributes", "HEAD:d", "HEAD^{tree}", "HEAD"])
+def test_an_object_that_is_not_what_its_id_says_is_refused(tmp_path, what, options):
+    repository = Repository(tmp_path / "repository", *options)
+    repository.commit(**{"a": "good", "d__b": "good too", ".gitattributes": "# good\n"})
+    good = repository.loose(what)
+    repository.commit(**{"a": "bad", "d__b": "bad too", ".gitattributes": ".gitattributes export-ignore\n"})
+    bad = repository.loose(what)
+    bad.unlink()
+    bad.write_bytes(good.read_bytes())
+    with pytest.raises(UsageError) as caught:
+        repository.archive(repository.git("rev-parse", "HEAD"))
+    if ":" in what:  # git itself refuses the others
+        assert f"{bad.parent.name}{bad.name} ({what.partition(':')[2]!r})" in caught.value.cause
+        assert "git fsck" in caught.value.remedy
+
+
+def test_objects_of_every_kind_are_what_their_ids_say(repository, tmp_path):
+    (repository.path / "link").symlink_to("a")
+    (repository.path / "large").write_bytes(os.urandom(3 << 20))
+    repository.commit(a="1", b="1", empty="", d__c="2")
+    other = Repository(tmp_path / "other")
+    other.commit(a="1")
+    repository.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.path), "module")
+    repository.commit(a="2")
+    repository.git("gc", "-q")
+    assert repository.archive().left_out == ("module",)
+
+
+@pytest.mark.parametrize("options", [[], ["--object-format=sha256"]], ids=["sha1", "sha256"])
+def test_how_ids_are_shortened_in_a_file_is_up_to_no_clone(tmp_path, options):
+    repository = Repository(tmp_path / "repository", *options)
+    commit = repository.commit(**{"a": "$Format:%h$", ".gitattributes": "a export-subst\n"})
+    assert repository.archive().files["a"] == hashlib.sha256(commit.encode()).hexdigest()
 
 
 def test_the_parents_are_those_of_the_commit_in_a_shallow_clone_too(repository, tmp_path):
