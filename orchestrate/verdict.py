@@ -84,5 +84,10 @@ class Verdict(Enum):
         known = ", ".join(verdict.label for verdict in cls)
         raise ValueError(f"unknown verdict {label!r}; known are {known}")
 
+    @property
+    def meaning_for_groups(self) -> str:
+        """`meaning` of a run whose groups stand where cells do."""
+        return self.meaning.replace("cell", "group")
+
     def __str__(self) -> str:
         return self.label

@@ -112,7 +112,7 @@ BY_STATUS = {"infrastructure": Verdict.INFRASTRUCTURE, "hung": Verdict.HUNG, "fa
 def _tests(known: Known) -> tuple[Verdict, str]:
     ending = known.ending
     if not known.ran:
-        return ending.verdict or Verdict.INCOMPLETE, ending.detail or "no cell ran"
+        return ending.verdict or Verdict.INCOMPLETE, ending.detail or f"no {_noun(known)} ran"
     tests, why = _cells(known)
     if known.changed and tests in {Verdict.PASSED, Verdict.INCOMPLETE}:
         return Verdict.FAILED, f"source files changed during the run: {', '.join(known.changed[:5])}"
@@ -124,15 +124,20 @@ def _cells(known: Known) -> tuple[Verdict, str]:
     if ending.ended is Ended.BY_ITSELF and ending.fault is None:
         verdict = _by_itself(known)
         if verdict is Verdict.PASSED:
-            return verdict, "every expected cell is complete"
+            passed = "every expected cell is complete" if known.judged is None else "every expected group passed"
+            return verdict, passed
         cause = _first_cause(known, verdict)
         if ending.exit_code == 0:
-            return verdict, cause or "a cell did not end as complete"
+            return verdict, cause or f"a {_noun(known)} did not end as complete"
         return verdict, f"the node's exit code is {ending.exit_code}{f': {cause}' if cause else ''}"
     worst = next((verdict for status, verdict in BY_STATUS.items() if status in known.statuses), None)
     if ending.fault is not None:
         return worst or Verdict.INFRASTRUCTURE, ending.fault
-    return worst or Verdict.INCOMPLETE, f"the cells were cut short ({ending.ended})"
+    return worst or Verdict.INCOMPLETE, f"the {_noun(known)}s were cut short ({ending.ended})"
+
+
+def _noun(known: Known) -> str:
+    return "cell" if known.judged is None else "group"
 
 
 def _by_itself(known: Known) -> Verdict:

@@ -274,10 +274,12 @@ def _print_coloured(stream: TextIO, summary: RunSummary) -> None:
 def _summary_lines(summary: RunSummary) -> list[tuple[str, str]]:
     verdict, tests = summary.verdict, summary.test_verdict
     complete = sum(cell.complete for cell in summary.cells)
+    what = "groups" if summary.groups else "cells"
+    meaning = verdict.meaning_for_groups if summary.groups else verdict.meaning
     lines = [
         ("", ""),
-        (f"{verdict.label.upper()}  {verdict.meaning}", f"bold {verdict.colour}"),
-        (f"run        {summary.run_id}  (cells said: {tests.label}, device: {clean(summary.device)})", ""),
+        (f"{verdict.label.upper()}  {meaning}", f"bold {verdict.colour}"),
+        (f"run        {summary.run_id}  ({what} said: {tests.label}, device: {clean(summary.device)})", ""),
     ]
     if summary.reason:
         lines.append((f"reason     {clean(summary.reason)}", ""))
@@ -346,7 +348,7 @@ def count_words(group: GroupRow) -> str:
     words = [f"{counts.passed} passed"]
     for number, what in (
         (len(counts.failed), "failed"),
-        (len(counts.errors), "errors"),
+        (len(counts.errors), "error" if len(counts.errors) == 1 else "errors"),
         (len(counts.collection_errors), "not collected"),
         (len(counts.skipped), "skipped"),
         (len(counts.xfailed), "xfailed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +18,9 @@ from orchestrate.receipts.statement import Receipt, Stage
 from orchestrate.receipts.verify import Verification
 from orchestrate.report.admission import Account, ReleaseRow, account, release_rows
 from orchestrate.report.console import count_words
+from orchestrate.report.environment import environment
 from orchestrate.report.plots import Plot, Span, TimeLine, candidate_plot, time_line
-from orchestrate.report.words import byte_size, duration
+from orchestrate.report.words import byte_size, duration, text_of
 from orchestrate.verdict import Verdict
 
 __all__ = ["CellView", "FeatureRow", "GroupView", "Look", "View", "make_view"]
@@ -125,23 +127,23 @@ def make_view(record: RunRecord, found: Verification, *, live: bool) -> View:
         headline=headline,
         tone=tone,
         meaning=meaning,
-        reason=_text(own_reason(record.receipts)),
+        reason=text_of(own_reason(record.receipts)),
         sentences=tuple(_sentences(record, found, gone, live=live)),
         line=time_line(_spans(record, words)),
         cells=tuple(_cell(cell, words.get(cell.key, {})) for cell in record.cells),
         steps=tuple(
-            tuple(_text(step.get(name)) for name in ("step", "target", "outcome", "detail", "at"))
+            tuple(text_of(step.get(name)) for name in ("step", "target", "outcome", "detail", "at"))
             for step in _objects(teardown.get("steps"))
         ),
-        decided_because=_text(teardown.get("decided_because")),
-        census_path=_text(census.get("path")),
+        decided_because=text_of(teardown.get("decided_because")),
+        census_path=text_of(census.get("path")),
         looks=looks,
         teardown=gone,
         live=live and record.closure is None,
         closures=record.closures,
-        environment=tuple(_environment(record)),
+        environment=tuple(environment(record)),
         exclusions=tuple(
-            (_text(item.get("key")), _text(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
+            (text_of(item.get("key")), text_of(item.get("reason"))) for item in _objects(record.plan.get("exclusions"))
         ),
         groups=tuple(map(_group, record.groups.judgements)) if record.groups else (),
         changed="" if dirty is False else "with changes not committed" if dirty is True else "and perhaps changes",
@@ -152,7 +154,10 @@ def _banner(record: RunRecord, found: Verification, *, live: bool) -> tuple[str,
     verdict = found.verdict
     if live and record.closure is None:
         return "running", Verdict.CANCELLED.label, "The run is still going on: this is what it has so far."
-    meaning = _text(f"{found.meaning[:1].upper()}{found.meaning[1:]}".rstrip(".")) + "."
+    meaning = found.meaning
+    if record.groups and meaning == verdict.meaning:
+        meaning = verdict.meaning_for_groups
+    meaning = text_of(f"{meaning[:1].upper()}{meaning[1:]}".rstrip(".")) + "."
     if found.holds or record.closure is None:
         return verdict.label, verdict.label, meaning
     return "does not hold", Verdict.FAILED.label, meaning
@@ -225,20 +230,20 @@ def _cell(judgement: CellJudgement, word: Mapping[str, Any]) -> CellView:
     header = judgement.header
     workload, model, shape, device = (_object(header.get(name)) for name in ("workload", "model", "shape", "device"))
     facts = (
-        ("rows of tokens", f"{_text(workload.get('rows'))} ({_text(workload.get('tokens'))} tokens unshared)"),
-        ("model", _text(model.get("name"))),
-        ("layers", f"{_text(model.get('layers'))}, of which {_text(model.get('gdn_layers'))} delta net"),
-        ("ranks", f"{_text(shape.get('world'))} (TP {_text(shape.get('tp'))}, CP {_text(shape.get('cp'))})"),
-        ("device", f"{_text(device.get('kind'))}: {_text(device.get('name'))}"),
-        ("precision", _text(header.get("dtype"))),
-        ("rounds", _text(header.get("repeat"))),
-        ("automatic follows", _text(_object(header.get("automatic")).get("rule"))),
+        ("rows of tokens", f"{text_of(workload.get('rows'))} ({text_of(workload.get('tokens'))} tokens unshared)"),
+        ("model", text_of(model.get("name"))),
+        ("layers", f"{text_of(model.get('layers'))}, of which {text_of(model.get('gdn_layers'))} delta net"),
+        ("ranks", f"{text_of(shape.get('world'))} (TP {text_of(shape.get('tp'))}, CP {text_of(shape.get('cp'))})"),
+        ("device", f"{text_of(device.get('kind'))}: {text_of(device.get('name'))}"),
+        ("precision", text_of(header.get("dtype"))),
+        ("rounds", text_of(header.get("repeat"))),
+        ("automatic follows", text_of(_object(header.get("automatic")).get("rule"))),
     )
     return CellView(
         judgement=judgement,
-        status=_text(word.get("status")) or ("complete" if judgement.complete else "no word from the node"),
-        reason=_text(word.get("reason")),
-        automatic=_text(_object(header.get("automatic")).get("label")),
+        status=text_of(word.get("status")) or ("complete" if judgement.complete else "no word from the node"),
+        reason=text_of(word.get("reason")),
+        automatic=text_of(_object(header.get("automatic")).get("label")),
         facts=facts if header else (),
         plot=candidate_plot(judgement.measured),
         features=tuple(_features(item) for item in _objects(header.get("candidates"))),
@@ -258,13 +263,13 @@ def _group(judgement: GroupJudgement) -> GroupView:
         ("xpassed", row.counts.xpassed),
         ("xfailed", row.counts.xfailed),
     )
-    tests = tuple((what, _text(test.test), _text(test.reason)) for what, named in told for test in named)
+    tests = tuple((what, text_of(test.test), text_of(test.reason)) for what, named in told for test in named)
     return GroupView(
         row=row,
         counts=count_words(row),
         took="" if row.wall_s is None else duration(row.wall_s),
         peak="" if row.peak_rss_bytes is None else byte_size(row.peak_rss_bytes),
-        command=_text(" ".join(map(str, command[:200]))) if isinstance(command, list) else "",
+        command=text_of(shlex.join(map(str, command[:200]))) if isinstance(command, list) else "",
         tests=tests[:MAX_TESTS],
         more_tests=max(0, len(tests) - MAX_TESTS),
     )
@@ -275,7 +280,7 @@ def _features(item: Mapping[str, Any]) -> FeatureRow:
     below = features.get("segments_below")
     counts = below if isinstance(below, list) else []
     return FeatureRow(
-        label=_text(item.get("label")),
+        label=text_of(item.get("label")),
         packed_tokens=_integer(features.get("packed_tokens")),
         segment_count=_integer(features.get("segment_count")),
         max_depth=_integer(features.get("max_depth")),
@@ -285,8 +290,8 @@ def _features(item: Mapping[str, Any]) -> FeatureRow:
 
 def _look(look: Mapping[str, Any]) -> Look:
     return Look(
-        at=_text(look.get("at")),
-        asked=tuple((_text(item.get("what")), _text(item.get("answer"))) for item in _objects(look.get("asked"))),
+        at=text_of(look.get("at")),
+        asked=tuple((text_of(item.get("what")), text_of(item.get("answer"))) for item in _objects(look.get("asked"))),
         remaining=tuple(_named(item) for item in _list(look.get("remaining"))),
         unknown=tuple(_named(item) for item in _list(look.get("unknown"))),
     )
@@ -294,61 +299,8 @@ def _look(look: Mapping[str, Any]) -> Look:
 
 def _named(item: object) -> str:
     if isinstance(item, dict):
-        return " ".join(_text(value) for value in (item.get("kind"), item.get("id")) if value is not None)
-    return _text(item)
-
-
-def _environment(record: RunRecord) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
-    plan, stages = record.plan, record.stages
-    source, run = _object(plan.get("source")), stages.get(Stage.RUN, {})
-    facts = record.closure.facts if record.closure else {}
-    groups = plan.get("groups")
-    planned = (
-        ("backend", _text(plan.get("backend"))),
-        ("cell set", _text(plan.get("cell_set"))),
-        ("groups", ", ".join(map(_text, groups)) if isinstance(groups, list) else "all"),
-        ("rounds a candidate", _text(plan.get("repeat"))),
-        ("deadline", _seconds(plan.get("deadline_s"))),
-        ("kept for teardown", _seconds(plan.get("teardown_reserve_s"))),
-        ("owner", _text(plan.get("owner"))),
-        ("device required", _text(plan.get("device_required"))),
-    )
-    ran = (
-        ("commit", _text(source.get("commit")) or "not known"),
-        ("tree", _text(source.get("tree")) or "not known"),
-        ("changes not committed", _yes_or_none(source.get("dirty"))),
-        ("source files pinned", str(len(_object(source.get("pins"))))),
-        ("digest of the pins", _text(source.get("pins_sha256"))),
-        ("manifest", _text(plan.get("manifest_sha256"))),
-        *((f"corpus {_text(item.get('name'))}", _text(item.get("sha256"))) for item in _objects(plan.get("corpora"))),
-    )
-    used = (
-        ("wall time", _seconds(run.get("wall_s"))),
-        ("peak memory", _bytes(run.get("peak_rss_bytes"))),
-        ("exit code", _text(run.get("exit_code"))),
-        ("ended", _text(run.get("ended"))),
-        *((f"{name}", _text(value)) for name, value in _object(run.get("processes")).items()),
-        ("GPU hours", _text(facts.get("gpu_hours_actual"))),
-    )
-    node = _flat(_object(stages.get(Stage.ACQUIRE, {}).get("node"))) or _flat(
-        _object(stages.get(Stage.ADMIT, {}).get("preflight"))
-    )
-    titled = (("Planned", planned), ("Source", ran), ("Node", tuple(node)), ("Used", used))
-    return [(title, tuple(pair for pair in pairs if pair[1])) for title, pairs in titled if pairs]
-
-
-def _yes_or_none(value: object) -> str:
-    return "yes" if value is True else "none" if value is False else "not known"
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for name, value in list(tree.items())[:60]:
-        if isinstance(value, dict) and not prefix:
-            pairs.extend(_flat(value, f"{name} "))
-        else:
-            pairs.append((f"{prefix}{name}", _text(value)))
-    return pairs
+        return " ".join(text_of(value) for value in (item.get("kind"), item.get("id")) if value is not None)
+    return text_of(item)
 
 
 def _node_words(record: RunRecord) -> dict[str, Mapping[str, Any]]:
@@ -361,14 +313,6 @@ def _node_words(record: RunRecord) -> dict[str, Mapping[str, Any]]:
     return words
 
 
-def _seconds(value: object) -> str:
-    return duration(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value)
-
-
-def _bytes(value: object) -> str:
-    return byte_size(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value)
-
-
 def _time(value: object) -> datetime | None:
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else None
@@ -379,11 +323,6 @@ def _time(value: object) -> datetime | None:
 
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str:
-    text = "" if value is None else value if isinstance(value, str) else str(value)
-    return text if len(text) <= 400 else f"{text[:400]}…"
 
 
 def _list(value: object) -> list[Any]:

@@ -6,7 +6,7 @@ import unicodedata
 
 from orchestrate.redaction import without_secrets
 
-__all__ = ["byte_size", "clean", "duration", "printable", "short"]
+__all__ = ["byte_size", "clean", "duration", "printable", "short", "text_of"]
 
 
 def clean(value: object) -> str:
@@ -59,3 +59,9 @@ def byte_size(count: int) -> str:
 def short(sha256: str) -> str:
     """The first 16 digits of a digest: enough to find it, not enough to rely on."""
     return sha256[:16]
+
+
+def text_of(value: object) -> str:
+    """Whatever a record holds as text of at most 400 characters; nothing is empty."""
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return text if len(text) <= 400 else f"{text[:400]}…"

@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from orchestrate.receipts.record import load_record
 from orchestrate.receipts.signing import public_key
 from orchestrate.receipts.verify import verify_record, verify_run
 from orchestrate.render import qualification
+from orchestrate.report.environment import environment
 from orchestrate.report.html import render_page
 
 pytestmark = [
@@ -197,6 +200,38 @@ def test_the_page_has_the_groups_with_counts_and_every_skip_with_its_reason(pass
     for words in ('id="groups"', "1 passed, 1 skipped", "no GPU here", "no tests, its exit code decides", "none left"):
         assert words in page
     assert 'id="cells"' not in page
+
+
+def test_the_page_tells_the_tested_source_from_the_tool_and_where_the_packages_are(passed):
+    _, _, run = passed
+    record = load_record(run)
+    cards = {title: dict(facts) for title, facts in environment(record)}
+    assert cards["Planned"]["qualification"] == "demo"
+    assert cards["Planned"]["groups"] == "2"
+    assert not {"cell set", "rounds a candidate"} & cards["Planned"].keys()
+    plan = json.loads((run / "plan.json").read_text())
+    tested, tool = cards["Tested source"], cards["orchestrate, which tested it"]
+    assert (tested["head"], tested["base"], tested["parents"]) == ("not named", "not named", "none")
+    assert (tested["tested commit"], tested["tree"]) == (plan["source"]["commit"], plan["source"]["tree"])
+    assert tested["files of the commit"] == str(len(plan["qualified"]["files"]))
+    assert "did not travel" in tested["working tree"]
+    assert tool["commit"] == (plan["tool"]["commit"] or "not known")
+    assert tool["its own files pinned"] == str(len(plan["source"]["pins"]))
+    assert cards["Software"]["Python"] == platform.python_version()
+    assert cards["Software"]["packages"].endswith("in evidence/packages.json")
+    assert "process groups" in cards["Used"]
+    assert "groups" not in cards["Used"]
+
+
+def test_a_qualification_speaks_of_groups_and_its_commands_keep_their_quotes(passed):
+    _, answer, run = passed
+    assert answer["reason"] == "every expected group passed"
+    record = load_record(run)
+    page = unescape(render_page(record, verify_record(record, require_passed=False), made_at=datetime.now(UTC)))
+    assert "Every expected group complete" in page
+    assert '<th scope="col">groups said</th>' in page
+    assert "bash -c 'echo $ORCHESTRATE_RUN_ID'" in page
+    assert "every expected cell" not in page.lower()
 
 
 @pytest.mark.parametrize(

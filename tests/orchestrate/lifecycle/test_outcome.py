@@ -23,6 +23,18 @@ def test_a_complete_run_with_its_teardown_proven_passes():
 
 
 @pytest.mark.parametrize(
+    ("ending", "changes", "of_cells", "of_groups"),
+    [
+        (GOOD, {}, "every expected cell is complete", "every expected group passed"),
+        (GOOD, {"gaps": [""]}, "a cell did not end as complete", "a group did not end as complete"),
+    ],
+)
+def test_the_reason_speaks_of_groups_where_groups_ran(ending, changes, of_cells, of_groups):
+    assert of_cells in decide(known(ending, **changes)).reason
+    assert of_groups in decide(known(ending, **changes, judged=Verdict.PASSED)).reason
+
+
+@pytest.mark.parametrize(
     ("ending", "changes", "verdict", "tests"),
     [
         (Ending(Ended.LAUNCHER_LOST), {"cancelled": "launcher-lost", "gaps": ["x"]}, "cancelled", "incomplete"),

@@ -15,6 +15,7 @@ from orchestrate.lifecycle.run_directory import RunDirectory, RunLock
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.reviews import Review, ReviewKind, own_reason, reviewed
 from orchestrate.receipts.signing import public_key
+from orchestrate.receipts.statement import Stage
 from orchestrate.receipts.verify import verify_record, verify_run
 from orchestrate.report.html import render_page
 from orchestrate.verdict import Verdict
@@ -226,6 +227,16 @@ def test_the_page_lists_every_review_and_keeps_what_the_run_said_of_itself(build
     assert reason in after
     took = re.search("took <strong>.*</strong>", before).group()
     assert took in after
+
+
+def test_the_page_of_a_held_run_tells_its_own_reason_apart_from_the_hold(builder):
+    def facts(stage, said):
+        return said | {"reason": "all is there"} if stage is Stage.CLOSURE else said
+
+    run = builder(facts_hook=facts).build()
+    assert "<strong>Reason:</strong> all is there" in page_of(run)
+    Reviewed(run).say("--kind", "hold", "--by", "ada")
+    assert "<strong>The reason of the run itself:</strong> all is there" in page_of(run)
 
 
 def test_the_reason_of_a_run_is_its_own_where_a_review_does_not_decide(passed):

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary
+from orchestrate.qualify.judgement import GroupJudgement
+from orchestrate.qualify.overview import group_row
+from orchestrate.qualify.test_counts import Named, TestCounts
+from orchestrate.report.console import CellLine, ConsoleProgress, RunSummary, count_words
 from orchestrate.report.words import byte_size, clean, duration
 from orchestrate.verdict import Verdict
 
@@ -187,3 +190,17 @@ def test_text_is_one_printable_line():
     assert clean("a\nb\x1b[31m") == "a?b?[31m"
     assert len(clean("x" * 1000)) == 300
     assert clean(None) == "None"
+
+
+@pytest.mark.parametrize(("errors", "words"), [(1, "2 passed, 1 error"), (3, "2 passed, 3 errors")])
+def test_one_error_is_one(errors, words):
+    counts = TestCounts(passed=2, errors=(Named("t", "why"),) * errors)
+    assert count_words(group_row(GroupJudgement("unit", Verdict.FAILED, "", counts, {}))) == words
+
+
+def test_the_summary_of_groups_speaks_of_groups():
+    stream = io.StringIO()
+    row = group_row(GroupJudgement("unit", Verdict.PASSED, "", None, {}))
+    console(stream).verdict(summary(verdict=Verdict.PASSED, groups=[row], cells=[]))
+    assert "groups said" in stream.getvalue()
+    assert "cell" not in stream.getvalue()

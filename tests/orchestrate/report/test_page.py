@@ -17,6 +17,7 @@ from orchestrate.receipts.completeness import Measured
 from orchestrate.receipts.record import load_record
 from orchestrate.receipts.statement import Stage
 from orchestrate.receipts.verify import verify_record
+from orchestrate.report.environment import environment
 from orchestrate.report.html import render_page
 from orchestrate.report.plots import Span, candidate_plot, time_line
 
@@ -261,6 +262,36 @@ def test_no_value_in_any_fact_keeps_the_page_from_being_made(run_builder, tmp_pa
     run_dir = tmp_path / "fuzzed"
     shutil.rmtree(run_dir, ignore_errors=True)
     assert page_of(run_builder(run_dir, facts_hook=facts, rows_hook=rows).build()).rstrip().endswith("</html>")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_value_in_the_plan_of_groups_does_either(run_builder, tmp_path, data):
+    told = ("head", "base", "commit", "tree", "parents", "files", "left_out", "working_tree_differs")
+    drawn = {name: data.draw(JUNK) for name in ("qualified", "tool", "groups", "cell_set")}
+    qualified = data.draw(st.fixed_dictionaries(dict.fromkeys(told, JUNK)) | st.just(drawn["qualified"]))
+    run_dir = tmp_path / "fuzzed"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_builder(run_dir).build()
+    record = load_record(run_dir)
+    record.plan = {**record.plan, **drawn, "qualified": qualified, "payload": "groups"}
+    (run_dir / "evidence/preflight.json").write_text(json.dumps(data.draw(JUNK)))
+    assert dict(environment(record))["Tested source"]
+
+
+def test_versions_come_from_the_evidence_and_what_does_not_apply_is_left_out(builder):
+    made = builder()
+    run_dir = made.build()
+    told = {"python": "3.12.1", "torch": "2.9.0", "cuda": "13.0", "nccl": "2.27.5", "driver": "not-applicable"}
+    (run_dir / "evidence/preflight.json").write_text(json.dumps(told))
+    (run_dir / "evidence/packages.json").write_text(json.dumps({"a": "1", "b": "2"}))
+    software = dict(dict(environment(load_record(run_dir)))["Software"])
+    digest = software.pop("its digest")
+    assert len(digest) == 64
+    assert software == {
+        "Python": "3.12.1", "torch": "2.9.0", "CUDA": "13.0", "NCCL": "2.27.5",
+        "packages": "2, with their versions in evidence/packages.json",
+    }  # fmt: skip
 
 
 def test_the_regret_is_the_median_of_automatic_against_the_best_candidate():

@@ -91,6 +91,19 @@ def test_nothing_sticks_out_of_its_card_but_what_scrolls_inside(opened, builder,
     assert opened(long_labels(builder), width).execute_script(outside) == []
 
 
+def test_no_caption_is_cut_off_on_a_phone(opened, builder):
+    cut = """
+        return [...document.querySelectorAll('.scroll caption')].filter(caption => {
+            const range = document.createRange();
+            range.selectNodeContents(caption);
+            const edge = caption.closest('.scroll').getBoundingClientRect().right;
+            return range.getBoundingClientRect().right > edge + 0.5;
+        }).map(caption => caption.textContent)"""
+    browser = opened(builder().build(), 360)
+    assert browser.execute_script("return document.querySelectorAll('.scroll caption').length") > 1
+    assert browser.execute_script(cut) == []
+
+
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
 def test_verdict_cells_and_proof_can_be_read(opened, builder, width):
     text = opened(builder().build(), width).find_element("tag name", "body").text
