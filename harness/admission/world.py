@@ -122,9 +122,11 @@ class SimulatedRun:
             SimulatedOutOfMemory: it does not fit.
         """
         tokens = part.plan.packed_tokens if part.plan is not None else 0
-        if tokens:
-            workspace = self._device.allocate(tokens * (self._peak_bytes - self._retained_bytes))
-            self._live.append(self._device.allocate(tokens * self._retained_bytes))
+        passing, kept = tokens * (self._peak_bytes - self._retained_bytes), tokens * self._retained_bytes
+        workspace = self._device.allocate(passing) if passing else None  # of nothing an allocator makes no block
+        if kept:
+            self._live.append(self._device.allocate(kept))
+        if workspace is not None:
             self._device.free(workspace)
         self._device.work(tokens * self._device.latency.token_ns)
         return tokens

@@ -145,6 +145,18 @@ def test_streamed_waves_agree_fit_and_hold_each_request_once(made, inputs, shard
     assert sorted(seen) == [(index, each) for index, requests in enumerate(inputs) for each in range(len(requests))]
 
 
+@pytest.mark.parametrize("retained", [0, 1])
+def test_a_forward_that_keeps_all_or_nothing_of_its_peak_fills_the_memory_to_the_last_byte(retained):
+    device = SimulatedAllocator(24 * MIB, granularity_bytes=MIB)
+    run = SimulatedRun(device, peak_bytes=MIB, retained_bytes=retained * MIB)
+    admission = Admission(
+        SimulatedPlanner(), Estimator([Measured(32, 32 * MIB, retained * 32 * MIB)], margin_percent=0), device
+    )
+    ended = lockstep([admission.batch([[SimulatedRequest(1), SimulatedRequest(23)]])])
+    admission.run(ended.admitted[0], run.forward)
+    assert device.free_bytes == 0
+
+
 @settings(max_examples=100)
 @given(ranks(faults=False), st.data())
 def test_releases_never_cost_more_than_the_first_and_five_percent_of_forward_work(made, data):
