@@ -105,6 +105,18 @@ def test_no_caption_is_cut_off_on_a_phone(opened, builder):
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_the_reason_of_a_skip_is_in_sight_however_long_the_name_of_the_test(opened, builder, width):
+    hidden = """
+        const place = document.querySelector('.scroll');
+        const long = 'tests/some/folder/test_some.py::test_' + 'of_something_with_a_long_name_'.repeat(9);
+        place.innerHTML = `<table class="tests"><thead><tr><th>outcome</th><th>test</th><th>reason</th></tr></thead>
+            <tbody><tr><td>skipped</td><td><code>${long}</code></td><td>no GPU here</td></tr></tbody></table>`;
+        const edge = cell => cell.getBoundingClientRect().right;
+        return edge(place.querySelector('td:last-child')) - edge(place)"""
+    assert opened(builder().build(), width).execute_script(hidden) <= 0.5
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
 def test_verdict_cells_and_proof_can_be_read(opened, builder, width):
     text = opened(builder().build(), width).find_element("tag name", "body").text
     for said in ("PASSED", "2 of 2", "Teardown: proven", "What they do not prove", "cal-grpo-tiny"):
