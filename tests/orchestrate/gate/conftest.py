@@ -1,3 +1,4 @@
+import ctypes
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from orchestrate.commands import gate
 from orchestrate.errors import OrchestrateError
 from orchestrate.gate.change import owner_of
 
+PR_SET_CHILD_SUBREAPER = 36
 POLICY = "schema: orchestrate.gate-policy/1\ndevice: cpu\ngpu_paths: [/harness/]\n"
 
 
@@ -129,7 +131,9 @@ class GitHub:
 
 @pytest.fixture
 def github(tmp_path, monkeypatch):
-    return GitHub(tmp_path, monkeypatch)
+    yield GitHub(tmp_path, monkeypatch)
+    # A launch on this machine in this process adopts orphans: all those of later tests would stay as zombies.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture
