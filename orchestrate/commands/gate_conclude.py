@@ -36,7 +36,6 @@ from orchestrate.gate.conclusion import (
     Conclusion,
     Evidence,
     Reconciled,
-    Refused,
     never_classified,
     unconfirmed,
     unusable,
@@ -125,7 +124,9 @@ def conclude(
             reconciled = as_reconciled(read_record(records / RECONCILED, "reconciled"), change)
             classified, wanted, remarks = _weighed(classified, policy)
             found = _found(classified, admission, runs_dir, earlier)
-            decide = partial(_decide, classified, jobs, _in_time(admission), reconciled, wanted, said)
+            decide = partial(
+                concluded, classified, jobs, _in_time(admission), reconciled=reconciled, policy=wanted, said=said
+            )
             conclusion, evidence = _concluded(decide, found, (*required, *policy_keys(wanted)), sign_key)
     except UsageError as error:
         if reconciled is not None and not reconciled.confirmed:
@@ -206,18 +207,6 @@ def _redefined(now: Classified, demanded: tuple[str, ...]) -> tuple[tuple[str, .
         return redefined(demanded, parse_qualification(before, name), parse_qualification(after, name))
     except UsageError as error:
         return (error.cause,), ()
-
-
-def _decide(
-    classified: Classified,
-    jobs: Mapping[str, str],
-    admitted: bool | None,
-    reconciled: Reconciled | None,
-    policy: GatePolicy,
-    said: Refused | None,
-    evidence: Evidence | None,
-) -> Conclusion:
-    return concluded(classified, jobs, admitted, evidence, reconciled, policy, said)
 
 
 def _concluded(

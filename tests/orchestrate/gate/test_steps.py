@@ -41,6 +41,8 @@ def test_a_merge_of_another_head_is_not_this_change(github):
     code, answer = github.step("classify")
     assert code == 4
     assert "neither the head" in answer["problems"][0]
+    answer = github.conclude(needs={"classify": "failure", "run": "skipped", "reconcile": "skipped"})[1]
+    assert (answer["green"], "neither the head" in answer["reason"]) == (False, True)
 
 
 def test_a_base_that_is_not_here_is_an_error_and_no_policy_of_the_change(github):

@@ -51,17 +51,6 @@ def test_an_admission_that_never_was_is_the_reason(github):
     assert "never admitted" in red(github, run="failure")["reason"]
 
 
-def test_a_head_that_moved_on_is_the_reason(github):
-    github.change()
-    github.git("checkout", "-q", "change")
-    github.write("harness/b.py", "b = 1\n")
-    github.head = github.commit("pushed meanwhile")
-    github.git("checkout", "-q", "main")
-    github.announce()
-    github.step("classify")
-    assert "neither the head" in red(github, run="skipped", reconcile="skipped")["reason"]
-
-
 def test_a_change_without_gpu_paths_is_not_green_where_another_head_is_checked_out(github):
     github.change("docs/x.md", "words\n")
     github.head = github.base
